@@ -132,8 +132,6 @@ class Detector:
         while True:
             due_ns = self._sample_ns
             ready = poller.poll(max(0, due_ns - time.monotonic_ns()) / S)
-            if self._find_ns == 0:
-                print(f"probe thread: {self._engine.scheduling()}", file=sys.stderr)
             if any(descriptor == sys.stdin.fileno() for descriptor, _ in ready):
                 return
             now_ns = time.monotonic_ns()

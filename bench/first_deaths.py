@@ -13,6 +13,8 @@ real ones (`tests.controller.traced`).
   any page is false.
 * *nothing*: no part dies; routes are distributed anew, spines begin or cease to answer all hosts or
   some, answers are limited for a while, hosts pause. Any page is false.
+* *losses*: the same; answers are always limited at first, and spines lose everything for a second
+  or two, which may page as loss of that spine only.
 """
 
 from __future__ import annotations
@@ -25,17 +27,19 @@ from typing import NamedTuple
 import numpy as np
 from bench.incidents import drawn_options, outcomes
 from tests.controller.judged import Control
-from tests.controller.traced import World
+from tests.controller.probed import Probed
 
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.fabric.book import PathBook
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.learn import HopQuery
 from syntony.fabric.names import OR, SILENT_AT, cable_name
 
-KINDS = ("answering", "silent", "limited", "beside", "filtered", "nothing")
+KINDS = ("answering", "silent", "limited", "beside", "filtered", "nothing", "losses")
 EARLIEST_S, LATEST_S, WATCHED_S = 20, 130, 90
 MAX_LOST, MAX_BLACK_S = 0.2, 2
+LOSES, LOSS = "loses", "-loss"
 EVENTS = ("rehash", "answers none", "answers some", "answers", "limited", "pauses")
 
 
@@ -51,7 +55,7 @@ class Case(NamedTuple):
     words: str
 
 
-class Fabric(World):
+class Fabric(Probed):
     """See above."""
 
     def __init__(self, control: Control, seed: int) -> None:
@@ -74,6 +78,7 @@ class Fabric(World):
             cables = [Cable(a=a, b=b) for a in sorted({*self.leaf.values()}) for b in self.spines]
             self.book = PathBook(make_topology(devices, cables))
             self.service = FabricChangeService(self.book, None)
+            self.watch = FaultLocator(self.book)
         self.shape += f", silent {sorted(self.silent)}, {self.lost:.0%} lost" + (
             ", planned" if planned else ""
         )
@@ -91,8 +96,8 @@ class Fabric(World):
 def case(control: Control, kind: str, seed: int) -> Case:
     """One of `KINDS`."""
     fabric = Fabric(control, seed)
-    if kind == "nothing":
-        return _nothing(fabric)
+    if kind in {"nothing", "losses"}:
+        return _nothing(fabric, lossy=kind == "losses")
     if kind == "filtered":
         return _filtered(fabric)
     if kind in {"silent", "beside"} and not fabric.silent:
@@ -120,10 +125,9 @@ def case(control: Control, kind: str, seed: int) -> Case:
 
 def _is_it(page: str, names: set[str], *, silent: bool) -> bool:
     rule, _, subject = page.partition(" ")
-    parts = {*subject.split(OR)}
-    if silent and subject.startswith(SILENT_AT):
-        return rule == "switch-down"
-    return rule == "switch-down" and parts <= names
+    if rule != "switch-down":
+        return False
+    return _names(page) <= names or (silent and subject.startswith(SILENT_AT))
 
 
 def _filtered(fabric: Fabric) -> Case:
@@ -136,20 +140,27 @@ def _filtered(fabric: Fabric) -> Case:
     return Case("", np.nan, (*fabric.control.pages(),), f"{fabric.shape}; {spine} at {at_s} s")
 
 
-def _nothing(fabric: Fabric) -> Case:
+def _nothing(fabric: Fabric, *, lossy: bool) -> Case:
     draw, events = fabric.draw, []
-    if draw.random() < 0.5:
+    kinds = (*EVENTS, LOSES, LOSES) if lossy else EVENTS
+    if lossy or draw.random() < 0.5:
         events.append(_limit(fabric))
     fabric.run(draw.randint(EARLIEST_S, LATEST_S))
     fabric.limited = {}
     for _ in range(draw.randint(1, 3)):
-        event, spine = draw.choice(EVENTS), draw.choice(fabric.spines)
+        event, spine = draw.choice(kinds), draw.choice(fabric.spines)
         events.append(f"{event} {spine} at {fabric.now_ns // 10**9} s")
         _happen(fabric, event, spine)
         fabric.run(draw.randint(10, 90))
         fabric.paused, fabric.limited = set(), {}
     fabric.run(60)
-    return Case("", np.nan, (*fabric.control.pages(),), f"{fabric.shape}; {', '.join(events)}")
+    lost = {event.split()[1] for event in events if event.startswith(LOSES)}
+    pages = (page for page in fabric.control.pages() if not (_names(page) & lost and LOSS in page))
+    return Case("", np.nan, (*pages,), f"{fabric.shape}; {', '.join(events)}")
+
+
+def _names(page: str) -> set[str]:
+    return {*page.partition(" ")[2].split(OR)}
 
 
 def _happen(fabric: Fabric, event: str, spine: str) -> None:
@@ -166,6 +177,10 @@ def _happen(fabric: Fabric, event: str, spine: str) -> None:
         fabric.quiet.pop(spine, None)
     elif event == "limited":
         _limit(fabric)
+    elif event == LOSES:
+        fabric.black = {spine}
+        fabric.run(draw.randint(1, MAX_BLACK_S))
+        fabric.black = set()
     else:
         names = sorted(fabric.leaf)
         fabric.paused = {*draw.sample(names, draw.randint(1, len(names)))}

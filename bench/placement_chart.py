@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from syntony.view.throughput_chart import render_figure, style_axes
+from syntony.view.drill_charts import render_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -108,7 +108,7 @@ class Trial:
         now_ns = T0
         table = FlowTable(None, Classes(()))
         table.nics({f"10.0.0.{host}": f"h{host}/rail0" for host in range(HOSTS)})
-        recorder = JobFlowRecorder(lambda: now_ns, table, lambda _: None)
+        recorder = JobFlowRecorder(lambda: now_ns, table)
         events: list[tuple[int, int, str, Any]] = []
         order = itertools.count()
 

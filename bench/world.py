@@ -17,8 +17,7 @@ from tests.world.planted import NEED_GATEWAYS, PLANTED, SHOWN_BY
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
-from syntony.controller.main import collect_seldom
-from syntony.controller.pandas_import import leave_out_pandas
+from syntony.controller.main import collect_seldom, leave_out_pandas
 
 REPORT_EACH = 5
 """Seeds between two lines."""

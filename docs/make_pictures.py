@@ -35,7 +35,7 @@ from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
-from syntony.view import throughput_chart
+from syntony.view import drill_charts
 from syntony.view.clock_plots import make_plots
 from syntony.view.clock_summary import ClockReport
 
@@ -63,7 +63,7 @@ def draw_drill(screen: Screen) -> None:
     options = nic_flap.NicFlapOptions(framework="gloo", kind="ddp", python=find_torch())
     trials = nic_flap.drill(options, screen.say)
     drawn = make_chart(trials, [figures(t) for t in trials], scenarios.meaning(options.fault))
-    for kind in throughput_chart.FORMATS:
+    for kind in drill_charts.FORMATS:
         (IMAGES / f"nic-flap.{kind}").write_bytes(drawn.render(kind))
 
 
@@ -72,7 +72,7 @@ def draw_contention(screen: Screen) -> None:
     trial = contention.drill(contention.ContentionOptions(spec=spec), screen.say)
     report = contention_report.make_report(trial)
     drawn = contention_report.make_chart(trial, report.figures, report.fabric)
-    for kind in throughput_chart.FORMATS:
+    for kind in drill_charts.FORMATS:
         (IMAGES / f"contention.{kind}").write_bytes(drawn.render(kind))
 
 

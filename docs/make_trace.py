@@ -25,7 +25,7 @@ from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS
-from syntony.view.throughput_chart import render_figure
+from syntony.view.drill_charts import render_figure
 
 IMAGES = Path(__file__).parent / "images"
 DATA = Path(__file__).parent / "data"

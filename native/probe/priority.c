@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <time.h>
 
-#include "syn_probe.h"
 #include "syn_slice.h"
 
 enum {
@@ -25,19 +24,17 @@ void syn_priority_raise(struct syn_priority *priority, int64_t now_ns)
     priority->check_ns = now_ns;
     priority->used_ns = used();
     struct sched_param lowest = {.sched_priority = REALTIME_PRIORITY};
-    if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &lowest) == 0)
-        priority->mode = SYN_SCHEDULING_REALTIME;
-    else
-        priority->mode =
-            syn_short_slice() == 0 ? SYN_SCHEDULING_SHORT_SLICE : SYN_SCHEDULING_PLAIN;
+    priority->realtime = pthread_setschedparam(pthread_self(), SCHED_FIFO, &lowest) == 0;
+    if (!priority->realtime)
+        syn_short_slice();
     priority->retry_ns = INT64_MAX;
 }
 
 static void lower(struct syn_priority *priority, int64_t now_ns)
 {
-    if (priority->mode != SYN_SCHEDULING_REALTIME || syn_short_slice() != 0)
+    if (!priority->realtime || syn_short_slice() != 0)
         return;
-    priority->mode = SYN_SCHEDULING_SHORT_SLICE;
+    priority->realtime = 0;
     priority->retry_ns = now_ns + RETRY_NS;
 }
 

@@ -1,4 +1,4 @@
-/* How promptly the engine's thread is scheduled: what it is reported dead paths depends on it, here
+/* How promptly the engine's thread is scheduled: what it reports of dead paths depends on it, here
  * and at the peers that it answers. */
 #ifndef SYN_PRIORITY_H
 #define SYN_PRIORITY_H
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct syn_priority {
-    int mode; /* SYN_SCHEDULING_... */
+    int realtime;
     int64_t check_ns; /* monotonic */
     int64_t used_ns;  /* of this thread's processor time, at the last check */
     int64_t retry_ns; /* monotonic: real time is not tried again before */

@@ -18,14 +18,6 @@ void syn_probe_read_counters(struct syn_probe_engine *engine, struct syn_probe_c
     syn_engine_leave(engine);
 }
 
-int syn_probe_scheduling(struct syn_probe_engine *engine)
-{
-    syn_engine_visit(engine);
-    int mode = engine->priority.mode;
-    syn_engine_leave(engine);
-    return mode;
-}
-
 size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_heard *out,
                             size_t room)
 {

@@ -113,13 +113,6 @@ struct syn_probe_counters {
     uint64_t liveness_dropped; /* events of watched paths that nobody took in time */
 };
 
-/* How promptly the engine's thread is scheduled. */
-enum {
-    SYN_SCHEDULING_PLAIN = 0,
-    SYN_SCHEDULING_SHORT_SLICE = 1,
-    SYN_SCHEDULING_REALTIME = 2,
-};
-
 enum { SYN_MAX_WATCHES = 1024, SYN_LIVENESS_EVENTS = 2048 };
 
 /* A watched path died or came to life. Instants are CLOCK_MONOTONIC. */
@@ -234,7 +227,6 @@ size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_he
                             size_t room);
 size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
                                  struct syn_probe_nic_status *out, size_t room);
-int syn_probe_scheduling(struct syn_probe_engine *engine);
 size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_status *out,
                               size_t room);
 

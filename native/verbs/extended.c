@@ -86,17 +86,15 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
 static void wr_start(struct ibv_qp_ex *qp)
 {
     struct pair *pair = pair_of(qp);
-    int64_t at_ns = table_now_ns();
     pair->before.wr_start(qp);
     pair->pending_count = 0;
-    pair->started_ns = at_ns;
 }
 
 static int wr_complete(struct ibv_qp_ex *qp)
 {
     struct pair *pair = pair_of(qp);
     uint32_t count = pair->pending_count;
-    int64_t at_ns = pair->started_ns;
+    int64_t at_ns = table_now_ns(); /* all are posted now */
     bool counts = door_is_mine();
     /* Counted before it is posted: afterwards another thread may have begun. What fails is not sent;
      * numbers are wrong from there on, and pairing is off. */

@@ -25,7 +25,6 @@ struct pair { /* a queue pair; its place is that of its slot */
     struct ibv_qp_ex before;
     struct message pending[MAX_PENDING];
     uint32_t pending_count; /* may be more than there is room for */
-    int64_t started_ns;
 };
 
 struct device {

@@ -31,6 +31,21 @@ def work() -> None:
         optimizer.step()
 
 
+def names() -> None:
+    """Operations by new and old names, of which one calls the other."""
+    dist.all_gather_single(Tensor(), Tensor())
+    dist.all_gather_into_tensor(Tensor(), Tensor(), async_op=True)
+    dist.reduce_scatter_tensor(Tensor(), input=Tensor())
+
+
+def dies() -> None:
+    """Within its second operation, once a line has come."""
+    dist.all_reduce(Tensor())
+    print("ready", flush=True)
+    sys.stdin.readline()
+    dist.all_reduce(Tensor(), op="dies")
+
+
 def errors() -> None:
     try:
         dist.all_reduce(None)
@@ -84,8 +99,8 @@ def long() -> None:
 
 
 MODES: dict[str, Callable[[], object]] = {
-    "work": work, "errors": errors, "forks": forks, "reduces": reduces, "short": short,
-    "long": long,
+    "work": work, "names": names, "dies": dies, "errors": errors, "forks": forks,
+    "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()
 print("ready", flush=True)

@@ -71,8 +71,12 @@ def start(
     )  # fmt: skip
 
 
+def _seq(row: dict[str, Any]) -> int:
+    return int(row["seq"])
+
+
 @contextmanager
-def hooked(place: Path, mode: str, **environ: str) -> Iterator[list[str]]:
+def hooked(place: Path, mode: str, code: int = 0, **environ: str) -> Iterator[list[str]]:
     """A process under the hook that is ready: what it said until then."""
     fake = str(HERE / "fake_torch")
     with start(place, str(HERE / "hooked.py"), mode, torch=fake, **environ) as process:
@@ -85,7 +89,15 @@ def hooked(place: Path, mode: str, **environ: str) -> Iterator[list[str]]:
             yield said
         finally:
             process.communicate("end\n")
-            assert process.returncode == 0
+            assert process.returncode == code
+
+
+def wait_for(jobs: JobTelemetry, processes: int) -> None:
+    """Until so many are connected."""
+    end_s = time.monotonic() + PATIENCE_S
+    while jobs.socket.processes != processes:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 class Gathered:
@@ -114,7 +126,7 @@ def test_collectives_steps_and_waits_for_data_become_rows(
     before_ns = time.monotonic_ns() + AHEAD_NS
     with hooked(tmp_path, "work"):
         gathered = Gathered(jobs)
-        rows = sorted(gathered.of(COLLECTIVE, 4), key=lambda row: row["seq"])
+        rows = sorted(gathered.of(COLLECTIVE, 4), key=_seq)
         steps = gathered.of(STEP, 3)
         after_ns = time.monotonic_ns() + AHEAD_NS
     assert [(row["seq"], row["op"], row["bytes"], row["rank"], row["ranks"]) for row in rows] == [
@@ -128,6 +140,29 @@ def test_collectives_steps_and_waits_for_data_become_rows(
     assert [row["step"] for row in steps] == [1, 2, 3]
     assert all(20 * MS <= row["data_ns"] <= row["end_ns"] - row["ts_ns"] for row in steps)
     assert all(one["end_ns"] == two["ts_ns"] for one, two in itertools.pairwise(steps))
+
+
+def test_an_operation_is_recorded_once_by_whichever_name(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "names"):
+        rows = Gathered(jobs).of(COLLECTIVE, 3)
+    assert [(row["op"], row["bytes"], row["seq"]) for row in sorted(rows, key=_seq)] == [
+        ("all_gather", 100, 0), ("all_gather", 100, 1), ("reduce_scatter", 100, 2)
+    ]  # fmt: skip
+
+
+def test_what_a_process_was_in_when_it_ended_is_reported(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """However short it was in it."""
+    with hooked(tmp_path, "dies", code=-9):
+        wait_for(jobs, 1)
+    wait_for(jobs, 0)
+    rows = Gathered(jobs).of(COLLECTIVE, 2)
+    assert [(row["seq"], row["done_ns"] > 0) for row in sorted(rows, key=_seq)] == [
+        (0, True), (1, False)
+    ]  # fmt: skip
 
 
 def test_the_instant_at_which_a_process_ended_is_in_its_last_row(
@@ -205,13 +240,9 @@ def test_a_job_that_ends_at_once_has_its_last_words_taken(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
     with hooked(tmp_path, "work"):
-        end_s = time.monotonic() + PATIENCE_S
-        while not jobs.socket.processes:
-            assert time.monotonic() < end_s
-            time.sleep(0.01)
+        wait_for(jobs, 1)
         time.sleep(0.2)
-    while jobs.socket.processes:
-        time.sleep(0.01)
+    wait_for(jobs, 0)
     assert len(Gathered(jobs).of(COLLECTIVE, 4)) == 4
 
 
@@ -402,6 +433,7 @@ dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_s
 ones = torch.ones(8)
 dist.all_reduce(ones)
 dist.all_gather([torch.empty(8)], ones)
+dist.all_gather_into_tensor(torch.empty(8), ones)
 dist.all_reduce(ones, async_op=True).wait()
 dist.barrier()
 layer = torch.nn.Linear(1, 1)
@@ -415,11 +447,14 @@ sys.stdin.readline()
 """
     with start(tmp_path, "-c", script, python=python, RANK="0", WORLD_SIZE="1") as process:
         gathered = Gathered(jobs)
-        rows = sorted(gathered.of(COLLECTIVE, 4), key=lambda row: row["seq"])
+        rows = sorted(gathered.of(COLLECTIVE, 5), key=_seq)
         steps = gathered.of(STEP, 2)
         process.communicate("\n")
     reported = [(row["op"], row["bytes"]) for row in rows]
-    assert reported == [("all_reduce", 32), ("all_gather", 32), ("all_reduce", 32), ("barrier", 0)]
+    assert reported == [
+        ("all_reduce", 32), ("all_gather", 32), ("all_gather", 32), ("all_reduce", 32),
+        ("barrier", 0),
+    ]  # fmt: skip
     assert all(row["done_ns"] > row["ts_ns"] for row in rows)
     assert [step["step"] for step in steps] == [1, 2]
 
@@ -462,3 +497,39 @@ sys.stdin.readline()
     assert statistics.median(begun[1, seq] - begun[0, seq] for seq in both) > 40 * MS
     assert {row["bytes"] for row in rows} == {3 * (64 * 64 + 64) * 4}
     assert all(row["done_ns"] > row["ts_ns"] for row in rows)
+
+
+def test_real_torch_tells_the_collectives_of_fsdp(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Two ranks. Torch 2.13 calls these operations by other names than before."""
+    try:
+        python = find_torch()
+    except MissingError as error:
+        pytest.skip(f"{error}: its rows of a job are NOT tested")
+    script = """
+import os, sys, torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=int(os.environ["RANK"]), world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+for layer in model:
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+for _ in range(5):
+    model(torch.ones(1, 64)).sum().backward()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    words = ("-c", script, f"file://{tmp_path / 'meet'}")
+    with (
+        start(tmp_path, *words, python=python, RANK="0", WORLD_SIZE="2") as first,
+        start(tmp_path, *words, python=python, RANK="1", WORLD_SIZE="2") as second,
+    ):
+        rows = Gathered(jobs).of(COLLECTIVE, 2 * 5 * 4)
+        for each in (first, second):
+            each.communicate("\n")
+    zero, one = ({row["seq"]: row["op"] for row in rows if row["rank"] == rank} for rank in (0, 1))
+    both = zero.keys() & one.keys()
+    assert len(both) >= 5 * 4 - 1, "the newest ones may be of one rank only"
+    assert all(zero[seq] == one[seq] for seq in both)
+    assert {zero[seq] for seq in both} == {"all_gather", "reduce_scatter"}

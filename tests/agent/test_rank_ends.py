@@ -23,6 +23,7 @@ from syntony.agent import operations as agent_operations
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
+from syntony.io import process_exits
 from syntony.io.process_exits import ExitEvents, ExitFiles, ExitSource, ProcessExit, exit_source
 from syntony.model import S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
@@ -36,6 +37,8 @@ AHEAD_NS = 1_000_000 * S
 RANKS, PATIENCE_S = 3, 100.0
 SOURCES: list[type[ExitSource]] = [ExitEvents, ExitFiles]
 MEMORY = Path("/sys/fs/cgroup/memory")
+SYS_EXIT = {"x86_64": 60, "aarch64": 93}.get(os.uname().machine, 1)
+"""exit(2) of a thread alone."""
 ENDS = {
     "import os; os.kill(os.getpid(), 9)": -9,
     "import sys; sys.exit(3)": 3,
@@ -72,35 +75,69 @@ def test_the_kernel_says_how_processes_ended(source: type[ExitSource]) -> None:
 
 
 def test_a_thread_that_ends_is_no_process_that_ends() -> None:
-    code = "import threading; t = threading.Thread(target=int); t.start(); t.join(); input()"
+    code = (
+        "import threading; t = threading.Thread(target=int); t.start(); t.join()\n"
+        "print(flush=True); input()"
+    )
     with opened(ExitEvents) as exits, subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:  # fmt: skip
-        time.sleep(0.2)
+        assert process.stdout is not None
+        process.stdout.readline()
+        tasks = Path(f"/proc/{process.pid}/task")
+        while len(list(tasks.iterdir())) > 1:  # it is joined a little before it has ended
+            time.sleep(0.01)
         assert process.pid not in exits.read()
         process.communicate(b"\n")
         assert exits.read()[process.pid].status == 0
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_signal_ends_a_process_whose_first_thread_has_ended(together: bool) -> None:
+@pytest.mark.parametrize(
+    ("end", "status"), [("os.kill(os.getpid(), 9)", -9), ("os._exit(3)", 3), ("os._exit(0)", 0)]
+)
+def test_what_ends_a_process_whose_first_thread_has_ended(
+    together: bool, end: str, status: int
+) -> None:
     """pthread_exit leaves status 0; both ends may be in one reading, or not."""
     code = (
-        "import ctypes, sys, threading, time\n"
-        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
-        "print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
+        "import ctypes, os, sys, threading\n"
+        f"def last():\n sys.stdin.readline()\n {end}\n"
+        "threading.Thread(target=last).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
     )
     with opened(ExitEvents) as exits, subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE
+        [sys.executable, "-c", code], stdin=subprocess.PIPE
     ) as process:  # fmt: skip
         first = Path(f"/proc/{process.pid}/stat")
         while first.read_text().rsplit(")", 1)[1].split()[0] != "Z":
             time.sleep(0.01)
         if not together:
             assert exits.read()[process.pid].status == 0
-        process.kill()
+        process.communicate(b"\n")
+        found = exits.read().get(process.pid)
+        assert found.status == status if found else (status, together) == (0, False)
+
+
+def test_a_thread_that_ends_alone_with_a_number_does_not_say_how_its_process_ends() -> None:
+    code = (
+        "import ctypes, os, threading, time\n"
+        "end = ctypes.CDLL(None).syscall\n"
+        f"threading.Thread(target=end, args=({SYS_EXIT}, 7), daemon=True).start()\n"
+        "while len(os.listdir('/proc/self/task')) > 1: time.sleep(0.01)\n"
+        "os._exit(0)"
+    )
+    with opened(ExitEvents) as exits:
+        process = subprocess.Popen([sys.executable, "-c", code])
         process.wait()
-        assert exits.read()[process.pid].status == -9
+        assert exits.read()[process.pid].status == 0
+
+
+def test_only_a_first_thread_that_ended_without_an_error_ended_alone() -> None:
+    found: dict[int, ProcessExit] = {}
+    for thread, pid, status in ((7, 7, 3), (8, 7, -9), (9, 9, 0), (10, 9, -9), (11, 9, -15)):
+        process_exits._add(found, thread, pid, ProcessExit(status))
+    assert found == {7: ProcessExit(3), 9: ProcessExit(-9)}
 
 
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -26,7 +27,7 @@ from syntony.controller.client import ask
 from syntony.controller.hello_check import RefusedError
 from syntony.controller.leadership import Leadership
 from syntony.controller.pki import TlsPaths
-from syntony.errors import UsageError
+from syntony.errors import StateError, UsageError
 from syntony.io.transport import grpc
 from syntony.state import ControlState
 from syntony.wire.coding import encode
@@ -191,6 +192,28 @@ def test_only_a_later_epoch_is_taken_over(tmp_path: Path) -> None:
         assert leadership.epoch == 10
     with ControlState(tmp_path) as state:
         assert state.epoch == 11
+
+
+def test_an_epoch_that_is_not_recorded_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents that had seen it would refuse every successor."""
+    with ControlState(tmp_path) as state:
+        begin = state.database._begin
+
+        @contextlib.contextmanager
+        def fails_at_the_commit() -> Iterator[Any]:
+            with begin() as connection:
+                yield connection
+                raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(state.database, "_begin", fails_at_the_commit)
+        order = TakeoverCommand(above=9, by="ann")
+        with pytest.raises(StateError):
+            asyncio.run(Leadership(state).take_over(order, Issuer("ann", "local"), 3))
+        assert state.epoch == 1
+    with ControlState(tmp_path) as state:
+        assert state.epoch == 2
 
 
 def _hello(seen: int) -> Any:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.audit.fixture_fleet import judge_all
 
 from syntony.audit.report.documents import junit, markdown, page
+from syntony.audit.reported import host_report
 from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.text import printable
 from syntony.cli.audit_view import one_line, show
@@ -69,6 +70,16 @@ def test_whoever_makes_or_decodes_a_record_can_print_it(text: str) -> None:
             *_texts(report.readings[0]), *_texts(made), *_texts(result(text))]  # fmt: skip
     assert all(each.isprintable() for each in said)
     assert all(r.evidence.isprintable() for r in judge_all([report]))
+
+
+def test_a_host_that_reports_a_number_beyond_all_others_spoils_no_audit() -> None:
+    reading = {"check": "mem.total", "key": "mem.total", "subject": "h0"}
+    for value, said in ((2**64 - 1, ""), (10**400, "a number of more than 64 bits")):
+        report = {"host": "h0", "taken_ns": 1, "readings": [reading | {"value": value}]}
+        asked = host_report("h0", json.dumps(report).encode(), "", 1)
+        assert said in asked.unreachable
+        assert bool(said) is bool(asked.unreachable)
+        assert judge_all([asked])
 
 
 def _texts(record: Result | ComparedValue) -> list[str]:

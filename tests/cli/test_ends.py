@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import ModuleType
 
 import click.testing
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from tests.workload.dying_ranks import ALL, operations, processes, stuck_ns
 from tests.workload.stored_rows import T0, bundle, record
 
-from syntony.cli import _recording, jobs, root
+from syntony.cli import _recording, jobs, root, why
 from syntony.controller.recordings import _parts
 from syntony.model import S
 from syntony.wire.jobs import Jobs, JobView, Recording
@@ -21,11 +22,14 @@ JOB = JobView(job="night", began_ns=0, seen_ns=0, hosts=("h0",), processes=4, ru
               programs=())  # fmt: skip
 
 
-def run(monkeypatch: pytest.MonkeyPatch, status: int | None, *words: str) -> str:
-    """Rank 3 ends 3 s before the newest report, in no operation."""
+def run(
+    monkeypatch: pytest.MonkeyPatch, status: int | None, *words: str, later: tuple[int, ...] = ()
+) -> str:
+    """Rank 3 ends 3 s before the newest report, in no operation; some others a second later."""
     rows = operations(done=ALL)
     now_ns = stuck_ns(rows) + 4 * S
-    readings = processes(now_ns, {3: now_ns - 3 * S}, how={3: status})
+    ends_ns = {3: now_ns - 3 * S} | dict.fromkeys(later, now_ns - 2 * S)
+    readings = processes(now_ns, ends_ns, how=dict.fromkeys(ends_ns, status))
     found = record({COLLECTIVE.name: rows, JOB_PROCESS.name: readings},
                    seconds=(now_ns - T0) // S, now_ns=now_ns + 30 * S)  # fmt: skip
     said = Recording(
@@ -35,9 +39,9 @@ def run(monkeypatch: pytest.MonkeyPatch, status: int | None, *words: str) -> str
     monkeypatch.setattr(jobs, "ask", lambda *_words, **_more: Jobs(now_ns=0, jobs=(JOB,)))
     done = click.testing.CliRunner().invoke(root, [*words, "night", "--controller", "unix:/none"])
     events = [each for each in trace(bundle(found), ()).events if each.get("cat") == "end"]
-    assert len(events) == 1
+    assert [each["args"]["rank"] for each in events] == [3, *later]
     assert events[0]["name"] in done.stdout
-    assert (events[0]["ph"], events[0]["args"]["rank"]) == ("i", 3)
+    assert events[0]["ph"] == "i"
     return done.stdout
 
 
@@ -61,3 +65,15 @@ def test_how_a_rank_ended_is_one_line(
 def test_how_ranks_ended_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     (end,) = json.loads(run(monkeypatch, None, "jobs", "show", "--json"))["ended"]
     assert (end["rank"], end["exit_status"], end["oom_killed"], end["exact"]) == (3, -9, True, True)
+
+
+@pytest.mark.parametrize(
+    ("module", "most", "words"), [(jobs, "_MOST", ("jobs", "show")), (why, "MOST_ENDS", ("why",))]
+)
+def test_ends_that_are_not_listed_are_counted(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, most: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(module, most, 1)
+    lines = run(monkeypatch, 1, *words, later=(0, 2)).splitlines()
+    assert len([each for each in lines if "exit status 1" in each]) == 1
+    assert [each.strip(" .") for each in lines if " 2 more, later" in each]

@@ -45,11 +45,15 @@ class Probed(World):
 
     Args:
         seed: of shape, placement, hashes, rates and noise.
-        leaves: of the fabric; else drawn.
+        leaves: of the fabric; these and the following are drawn if 0.
+        spines: of the fabric.
+        hosts: below all leaves.
     """
 
-    def __init__(self, control: Control, seed: int, leaves: int = 0) -> None:
-        super().__init__(control, seed, leaves)
+    def __init__(
+        self, control: Control, seed: int, leaves: int = 0, *, spines: int = 0, hosts: int = 0
+    ) -> None:
+        super().__init__(control, seed, leaves, spines=spines, hosts=hosts)
         self.noise = np.random.default_rng(seed)
         self.rate = self.rng.choice([2, 4, 8])
         """Probes of a flow in a second."""
@@ -210,6 +214,7 @@ class Probed(World):
         while self._waiting and self._waiting[0][0] <= self.second - LAG_S + 1:
             self._take(*self._waiting.pop(0))
         self.findings = self.control.findings = self.watch.findings()
+        self.service.take_findings(self.findings, (self.second - LAG_S + 1) * S)
         nics = self.watch.answering()
         self.control.answering = frozenset(host_of(nic) for nic in nics)
 

@@ -8,6 +8,7 @@ import random
 import pytest
 from tests.cases import mostly_slow
 from tests.controller.judged import Control
+from tests.controller.probed import Probed
 from tests.controller.traced import World
 
 from syntony.fabric.names import OR
@@ -146,4 +147,44 @@ def test_a_spine_that_answers_no_more_is_not_dead(control: Control, case: int) -
     fabric.run(60)
     fabric.salt = 1
     fabric.run(60)
+    assert control.pages() == []
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
+def test_the_only_spine_that_answers_is_down_if_it_lost_packets_as_it_fell_silent(
+    control: Control, case: int
+) -> None:
+    seed = case if case < 1 else random.randrange(100_000)
+    fabric = Probed(control, seed)
+    print(f"seed {seed}: {fabric.shape}")
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.silent = {*fabric.spines} - {spine}
+    fabric.run(KNOWN_S)
+    fabric.black, died_ns = {spine}, fabric.now_ns
+    fabric.run(1)
+    fabric.dead, fabric.black = {spine}, set()
+    fabric.run(40)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert fabric.paged_ns[0] - died_ns <= 2 * SOON_NS
+    fabric.dead = set()
+    fabric.run(90)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert control.live() == {}
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
+def test_a_spine_that_only_ceases_to_answer_or_only_loses_packets_for_a_second_is_up(
+    control: Control, case: int
+) -> None:
+    seed = case if case < 1 else random.randrange(100_000)
+    fabric = Probed(control, seed)
+    print(f"seed {seed}: {fabric.shape}")
+    spine, other = fabric.rng.sample(fabric.spines, 2)
+    fabric.silent = {*fabric.spines} - {spine, other}
+    fabric.run(KNOWN_S)
+    fabric.black = {spine}
+    fabric.run(1)
+    fabric.black = set()
+    fabric.silent = fabric.silent | {other}
+    fabric.run(40)
     assert control.pages() == []

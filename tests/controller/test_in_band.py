@@ -11,10 +11,9 @@ from tests.controller.judged import Control, dark_leaf, finding, port
 from tests.controller.test_sessions import CERTIFICATE
 from tests.link import hello
 
-from syntony.controller.agent_hub import AgentHub
+from syntony.controller.agent_hub import AgentHub, nic_of
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
-from syntony.controller.in_band import nic_of
 from syntony.controller.sessions import AgentSession, Opening
 from syntony.mesh.plan import make_plan
 from syntony.model import S

@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 
-from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.job_flows import LATE_NS, JobFlowRecorder
 from syntony.fabric.book import Way
@@ -22,10 +21,9 @@ T0 = 1_700_000_000 * S
 class Recorder:
     def __init__(self) -> None:
         self.now_ns: int | None = T0
-        self.stored: list[BatchPiece] = []
         self.table = FlowTable(None, Classes(()))
         self.table.nics({"10.0.0.1": "h0/rail0", "10.0.0.2": "h1/rail0"})
-        self.recorder = JobFlowRecorder(lambda: self.now_ns, self.table, self.stored.append)
+        self.recorder = JobFlowRecorder(lambda: self.now_ns, self.table)
 
     def report(self, at_ns: int, *flows: FlowView, host: str = "h0") -> None:
         self.now_ns = at_ns

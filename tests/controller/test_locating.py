@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,14 +10,22 @@ import pytest
 from tests.store.rows import T0
 
 from syntony.controller.locating import LocateLoop
+from syntony.fabric.book import Way
+from syntony.fabric.changes import LOOK_NS
+from syntony.fabric.departures import ENOUGH
 from syntony.model import S
+from syntony.store import TracedPathRow
 from syntony.wire.fabric import Losing
 
 
-def locating() -> LocateLoop:
-    """Without any path."""
-    fabric = SimpleNamespace(learnt_paths=lambda *_: ())
-    return LocateLoop(cast("Any", SimpleNamespace(fabric=fabric)), "")
+def locating(paths: Collection[TracedPathRow] = ()) -> LocateLoop:
+    """Of a fleet with these paths, which may become more."""
+
+    def learnt_paths(first_ns: int, last_ns: int) -> list[TracedPathRow]:
+        return sorted(row for row in paths if first_ns <= row.ts_ns <= last_ns)
+
+    return LocateLoop(cast("Any", SimpleNamespace(fabric=SimpleNamespace(
+        learnt_paths=learnt_paths))), "")  # fmt: skip
 
 
 def test_delays_of_queues_without_a_cause_are_said_every_second(
@@ -43,3 +52,37 @@ def test_without_fleet_time_there_are_no_losses_of_now() -> None:
     loop.fresh.losing = Losing(lost=9, paths=3, nics=("h0/rail0",))
     loop.look_at_losses(None)
     assert loop.fresh.losing is None
+
+
+def traced(second: int, port: int, hops: str) -> TracedPathRow:
+    return TracedPathRow(second * S, "h0/rail0", "h1/rail0", port, 8620, hops)
+
+
+def run(loop: LocateLoop, first: int, last: int) -> None:
+    for second in range(first, last):
+        loop.step((second + 2) * S, second, {})
+
+
+def test_an_answer_that_was_lost_once_counts_once_although_paths_are_read_again() -> None:
+    """Each second those of the last ten are."""
+    first = T0 // S
+    paths = [traced(first, 61_000, "leaf0 spine1 leaf1"),
+             traced(first + 20, 61_000, "leaf0 * leaf1")]  # fmt: skip
+    loop = locating(paths)
+    run(loop, first, first + 24)
+    paths.append(traced(first + 24, 61_000, "leaf0 spine1 leaf1"))
+    run(loop, first + 24, first + 40)
+    assert loop.changes._map.silent._answers.lost(["leaf0"]) == 1
+
+
+def test_a_path_that_is_no_longer_traced_does_not_count_again_because_others_come_late() -> None:
+    first, kept = T0 // S, Way("h0/rail0", "h1/rail0", 61_000, 8620)
+    ports = range(kept.sport + 1, kept.sport + 2 * ENOUGH)
+    paths = [traced(first, port, "leaf0 spine1 leaf1") for port in (kept.sport, *ports)]
+    paths += [traced(first + 2, port, "leaf0 spine0 leaf1") for port in ports]
+    loop = locating(paths)
+    run(loop, first, first + LOOK_NS // S + 4)
+    assert kept not in loop.changes._map
+    loop.path_window.stored(first * S)
+    run(loop, first + LOOK_NS // S + 4, first + LOOK_NS // S + 6)
+    assert kept not in loop.changes._map

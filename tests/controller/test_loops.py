@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from syntony.controller import loops
-from syntony.controller.loops import Loops
+from syntony.controller.loops import Loops, storing
 from syntony.model import S
 
 
@@ -46,3 +47,14 @@ def test_rounds_begin(
         asyncio.run(made.every(10 * S, work, rest))
     assert begun == begins_s
     assert made.counts["work"].spent_ns == sum(took_s) * S
+
+
+def test_rows_are_queued_once_there_is_fleet_time() -> None:
+    instants = iter((None, S, 2 * S))
+    row: Any = object()
+    queued = list[Any]()
+    work = storing("name", lambda: next(instants), {S: None, 2 * S: row}.get, queued.append)
+    assert work.__name__ == "name"
+    for _ in range(3):
+        asyncio.run(work())
+    assert queued == [row]

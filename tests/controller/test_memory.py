@@ -40,7 +40,7 @@ def test_arrays_of_the_next_second_get_the_memory_of_this_one() -> None:
 
 ARROW = """
 import sys
-from syntony.controller.pandas_import import leave_out_pandas
+from syntony.controller.main import leave_out_pandas
 {first}
 import pyarrow as pa
 pa.table({{"a": pa.array([1]), "b": [2]}})

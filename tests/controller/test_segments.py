@@ -9,7 +9,7 @@ import pytest
 from tests.traffic.segment_world import T0
 from tests.traffic.test_segment_delays import B, flow, report, stamps
 
-from syntony.controller.batches import BatchPiece, joined
+from syntony.controller.batches import joined
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.segments import AWAY_NS, SegmentService
 from syntony.model import MS, S
@@ -24,10 +24,9 @@ CAME = [(at_ns + place * 1_000, number) for place, (at_ns, number) in enumerate(
 class Service:
     def __init__(self) -> None:
         self.now_ns: int | None = T0 + 3 * S
-        self.stored: list[BatchPiece] = []
         table = FlowTable(None, Classes(()))
         table.nics({"10.0.0.1": "h0/rail0", "10.0.0.2": "h1/rail0"})
-        self.service = SegmentService(lambda: self.now_ns, table, self.stored.append)
+        self.service = SegmentService(lambda: self.now_ns, table)
 
     def rows(self) -> list[dict[str, Any]]:
         piece = self.service.step(T0 + 20 * S)

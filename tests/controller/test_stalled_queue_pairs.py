@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def control(tmp_path: Path) -> Iterator[Control]:
 
 def look(bad: set[tuple[str, str]], *, credit: bool = True) -> StallsSeen:
     """What the controller finds where every host sends to every other one."""
-    service = QueuePairService(lambda: NOW_NS, lambda _: None)
+    service = QueuePairService()
     for now_ns in (NOW_NS, NOW_NS + STALL_NS):
         pairs: dict[str, list[object]] = {host: [] for host in HOSTS}
         for number, (src, dst) in enumerate((a, b) for a in HOSTS for b in HOSTS if a != b):
@@ -89,7 +88,7 @@ def test_addresses_outside_the_fleet_are_left_out(control: Control) -> None:
 
 
 def test_the_desk_looks_while_nothing_is_paired() -> None:
-    service = QueuePairService(lambda: NOW_NS, lambda _: None)
+    service = QueuePairService()
     assert service.stalls is None
-    asyncio.run(service.pair())
+    assert service.step(NOW_NS) is None
     assert service.stalls == StallsSeen(frozenset(), ())

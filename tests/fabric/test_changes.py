@@ -22,6 +22,7 @@ from syntony.fabric.changes import (
     FabricMap,
     MapState,
 )
+from syntony.fabric.departures import RECENT_NS
 from syntony.model import S
 
 HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
@@ -381,6 +382,28 @@ def test_a_way_known_in_part_at_first_has_left_once_it_is_known() -> None:
         fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
     fabric.wait(S)
     assert set(fabric.map.down) == {"spine1"}
+
+
+def test_a_way_known_in_part_left_when_it_was_known_last_not_when_it_is_again() -> None:
+    """A switch that did not answer begins to: paths that moved there long ago have left others that
+    were crossed since."""
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    for way in crossing[:-1]:
+        heard = fabric.heard(way)
+        fabric.map.take(way, (*heard[:2], None, heard[-1]), fabric.now_ns + S)
+    fabric.map.confirm(fabric.heard(crossing[-1]), fabric.now_ns + 2 * S)
+    fabric.wait(RECENT_NS + 2 * S)
+    for way in crossing[:-1]:
+        heard = fabric.heard(way)
+        fabric.map.take(way, (*heard[:2], "spine2", heard[-1]), fabric.now_ns)
+    fabric.wait(S)
+    assert not fabric.map.down
+    fabric.map.confirm(fabric.heard(crossing[-1]), fabric.now_ns)
+    fabric.wait(S)
+    assert not fabric.map.abandoned
 
 
 def test_what_nobody_asks_for_is_unseen_not_gone() -> None:

@@ -261,6 +261,32 @@ def test_where_answers_are_lost_nothing_is_down() -> None:
     assert fabric.down() == []
 
 
+def test_answers_were_lost_also_if_their_paths_go_elsewhere_now() -> None:
+    fabric = Fabric()
+    answered = [way for way in fabric.ways if usual(way)]
+    fabric.trace(answered, lambda _: None, LAST_NS, known=False)
+    fabric.trace(answered, other, DIED_NS)
+    fabric.leave(fabric.over)
+    assert fabric.down() == []
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_more_than_a_tenth_of_all_answers_lost_may_be_what_made_paths_silent(lost: int) -> None:
+    """However many paths seem to have left."""
+
+    def mostly(way: Way) -> str | None:
+        return None if way.sport % 8 else f"spine{way.sport // 8 % 2}"
+
+    fabric = Fabric(ports=8 * PORTS, spine=mostly)
+    over = [way for way in fabric.ways if mostly(way) is None]
+    answered = [way for way in fabric.ways if mostly(way)]
+    for number in range(lost):
+        fabric.trace(answered, lambda _: None, LAST_NS + number, known=False)
+    assert lost * len(answered) < len(over)
+    fabric.leave(over)
+    assert fabric.down() == ([ALL] if lost == 1 else [])
+
+
 def test_few_paths_and_those_silent_for_a_moment_show_nothing() -> None:
     fabric = Fabric(2, 2 * PORTS)
     fabric.leave(fabric.over[: ENOUGH - 1])

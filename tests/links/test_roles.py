@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from syntony.links.ports import PortState
-from syntony.links.roles import LinkRole, with_backend
-from syntony.links.snapshot import PortSnapshot
+from syntony.links.roles import LinkRole
+from syntony.links.snapshot import PortSnapshot, with_backend
 
 PORTS = tuple(
     PortSnapshot(

@@ -15,9 +15,8 @@ torch = pytest.importorskip(
 from syntony.torch.capture import (  # noqa: E402
     MISSING,
     Instance,
-    capture,
+    Restoring,
     capture_all,
-    restore,
 )
 from syntony.torch.position import restored  # noqa: E402
 
@@ -25,7 +24,11 @@ OURS = frozenset({__name__})
 
 
 def over_the_wire(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(capture(value, OURS)))  # noqa: S301 - our own
+    return pickle.loads(pickle.dumps(captured(value, OURS)))  # noqa: S301 - our own
+
+
+def captured(value: Any, modules: frozenset[str]) -> Any:
+    return capture_all({"it": value}, modules).get("it", MISSING)
 
 
 class Progress:
@@ -89,7 +92,7 @@ def test_what_is_shared_stays_shared_and_objects_keep_their_identity() -> None:
     before.results.batch = 9
     before.sync = Sync(before.strategy.reduce)
     file, names, results, progress = now.file, now.names, now.results, now.progress
-    restore(over_the_wire(before), now)
+    Restoring().of(over_the_wire(before), now)
     assert now.progress is progress is now.same is now.callbacks[0]
     assert progress.count == 5
     assert now.results is results
@@ -104,7 +107,7 @@ def test_a_module_that_was_made_during_training_is_whole() -> None:
     before, now = Trainer(), Trainer()
     before.sync = Metric()
     before.sync.total += 4
-    restore(over_the_wire(before), now)
+    Restoring().of(over_the_wire(before), now)
     assert now.sync.compute().item() == 4
     assert now.sync.training
     assert list(now.sync.parameters()) == []
@@ -115,7 +118,7 @@ def test_a_module_that_is_there_keeps_its_parameters() -> None:
     before.total += 2
     before.eval()
     weight = now.layer.weight
-    restore(over_the_wire(before), now)
+    Restoring().of(over_the_wire(before), now)
     assert (now.total.item(), now.training) == (2, False)
     assert now.layer.weight is weight
 
@@ -124,13 +127,13 @@ def test_a_list_with_something_that_cannot_be_captured_stays_where_lengths_diffe
     before, now = Trainer(), Trainer()
     before.callbacks.append(object())
     callbacks = list(now.callbacks)
-    restore(over_the_wire(before), now)
+    Restoring().of(over_the_wire(before), now)
     assert now.callbacks == callbacks
 
 
 def test_objects_of_other_modules_are_not_followed() -> None:
-    assert capture(Trainer(), frozenset({"elsewhere"})) is MISSING
-    found = capture(Trainer(), frozenset({__name__.partition(".")[0]}))
+    assert captured(Trainer(), frozenset({"elsewhere"})) is MISSING
+    found = captured(Trainer(), frozenset({__name__.partition(".")[0]}))
     assert isinstance(found, Instance), "modules within a package are the package's"
 
 

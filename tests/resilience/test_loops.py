@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from syntony.torch.capture import MISSING, Instance, capture, restore
+from syntony.torch.capture import Instance, Restoring, capture_all
 from syntony.torch.keeper import split
 from syntony.torch.launchers import RANK_NAMES, place, variables
 from syntony.torch.loops import transform
@@ -145,26 +145,26 @@ class Meter:
     "value", [None, 1, 2.5, "a", (1, "b"), [1, [2, {"k": 3.0}]], {1, 2}, {"a": [1]}, b"x"]
 )
 def test_small_values_are_copied(value: object) -> None:
-    assert restore(capture(value, frozenset())) == value
+    assert Restoring().of(capture_all({"it": value}, frozenset())["it"], None) == value
 
 
 @pytest.mark.parametrize("value", [object(), [object()], {"a": object()}, len, list(range(30_000))])
 def test_others_are_missing(value: object) -> None:
-    assert capture(value, frozenset()) is MISSING
+    assert not capture_all({"it": value}, frozenset())
 
 
 def test_objects_of_the_program_keep_their_identity() -> None:
     modules = frozenset({Meter.__module__})
     before, now = Meter(), Meter()
     before.total, before.parts = 9.0, [7]
-    kept = capture(before, modules)
+    kept = capture_all({"it": before}, modules)["it"]
     assert isinstance(kept, Instance)
     before.parts.append(8)
     parts = now.parts
-    assert restore(kept, now) is now
+    assert Restoring().of(kept, now) is now
     assert (now.total, now.parts) == (9.0, [7])
     assert now.parts is parts, "somebody may hold the list"
-    assert capture(before, frozenset()) is MISSING
+    assert not capture_all({"it": before}, frozenset())
 
 
 @pytest.mark.parametrize(

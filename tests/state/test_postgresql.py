@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
+from tests.live import eventually
 from tests.postgres import Server
 
 from syntony.errors import ConfigError, MissingError, StateError, UsageError
@@ -140,6 +144,93 @@ def test_a_standby_checks_in_one_session(
         assert not check.may_take()
     assert check.may_take()
     assert len(sessions) == 4  # three of the check, one of the holder
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_given_up(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine confirms what it receives: only the missing answer shows it."""
+    monkeypatch.setattr(postgres, "ANSWER_S", 1.0)
+    url = f"{postgresql.database()}&connect_timeout=2"
+    with ControlState(url) as state:
+        check = HolderCheck(url)
+        assert not check.may_take()
+        postgresql.signal(signal.SIGSTOP)
+        try:
+            for words in ("no answer for 1 s", "timeout", "timeout"):
+                with pytest.raises(StateError, match=words):
+                    state.record("a", "", at_ns=1, issuer=ANN, comment="")
+            assert check.may_take()
+        finally:
+            postgresql.signal(signal.SIGCONT)
+        eventually(lambda: _recorded(state))
+        state.database.check()
+        assert state.changes(0, 9)[-1].what == "b"
+
+
+def _recorded(state: ControlState) -> bool:
+    try:
+        state.record("b", "", at_ns=2, issuer=ANN, comment="")
+    except LeaseLostError:
+        raise
+    except StateError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_a_holder_with_a_new_session_can_be_replaced_at_once(postgresql: Server) -> None:
+    """It may hang before its lease is due again."""
+    url = postgresql.database()
+    with ControlState(url) as state:
+        postgresql.stop()
+        postgresql.start()
+        with pytest.raises(StateError):
+            state.record("a", "", at_ns=1, issuer=ANN, comment="")
+        state.record("a", "", at_ns=1, issuer=ANN, comment="")
+        with state.transaction() as connection:
+            connection.execute("UPDATE lease SET renewed_ms = renewed_ms - ?", (2 * LEASE_MS,))
+        assert HolderCheck(url).may_take()
+        with ControlState(url) as second:
+            assert second.epoch == state.epoch + 1
+            with pytest.raises(StateError):
+                state.record("b", "", at_ns=2, issuer=ANN, comment="")
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_be_reached_is_tried_once_for_all(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, lasts_s, tries = 10.0, 0.0, list[float]()
+
+    def connect(_: str) -> object:
+        nonlocal now_s
+        tries.append(now_s)
+        now_s += lasts_s
+        raise psycopg.OperationalError(f"tried at {tries[-1]:.0f}")
+
+    def check() -> str:
+        with pytest.raises(StateError) as found:
+            state.database.check()
+        return str(found.value)
+
+    with ControlState(postgresql.database()) as state:
+        postgresql.stop()
+        postgresql.start()
+        check()  # the session is broken
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres, "_connect", connect)
+            patched.setattr(postgres, "time", SimpleNamespace(monotonic=lambda: now_s))
+            assert "tried at 10" in check()
+            lasts_s = 5.0
+            assert "tried at 10" in check()
+            now_s = 19.0
+            assert "tried at 10" in check()
+            assert tries == [10.0, 10.0]
+            now_s = 20.0
+            assert "tried at 20" in check()
+        state.database.check()
 
 
 def _cut(state: ControlState) -> None:

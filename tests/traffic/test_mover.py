@@ -115,7 +115,7 @@ def test_no_second_move_before_the_first_is_answered_and_judged() -> None:
         assert mover.step(seen, later * S) == ()
         assert mover.under_way == {move.flow_id}
     mover.done(move.flow_id, 4 * S, ok=True)
-    mover.update([replace(f, path_id=mover.path_of(f.flow_id)) for f in flows])
+    mover.update([replace(f, path_id=mover._paths[f.flow_id]) for f in flows])
     assert mover.step(seen, 5 * S) == (), "older than the move: no ground to judge it on"
     assert mover.on_trial == {move.flow_id}
 
@@ -126,7 +126,7 @@ def test_a_failed_move_is_not_tried_again_soon() -> None:
     mover.update(flows)
     (move,) = mover.step(seen, S)
     mover.done(move.flow_id, S, ok=False)
-    assert mover.path_of(move.flow_id) == "s0"
+    assert mover._paths[move.flow_id] == "s0"
     mover.update(flows)
     again = mover.step(seen, 2 * S)
     assert move.flow_id not in {each.flow_id for each in again}
@@ -139,7 +139,7 @@ def test_an_actuator_that_never_answers_has_failed() -> None:
     (move,) = mover.step(seen, S)
     mover.step(seen, 7 * S)
     assert move.flow_id not in mover.under_way
-    assert mover.path_of(move.flow_id) == "s0"
+    assert mover._paths[move.flow_id] == "s0"
 
 
 def test_a_job_that_vanishes_in_the_middle_of_a_move_is_forgotten() -> None:
@@ -152,7 +152,7 @@ def test_a_job_that_vanishes_in_the_middle_of_a_move_is_forgotten() -> None:
     assert not mover.under_way
     mover.done(move.flow_id, 2 * S, ok=True)
     assert mover.step(World(left)._measure(), 3 * S) == ()
-    assert mover.path_of(move.flow_id) == ""
+    assert move.flow_id not in mover._paths
     mover.update([])
     assert mover.step(seen, 4 * S) == ()
 

@@ -51,7 +51,7 @@ def test_an_actuator_has_so_long(late_ns: int, failed: bool) -> None:
     mover, flow = began(MovePolicy(stale_ns=100 * S))
     mover.step(seen_at(S), S + late_ns)
     assert (flow not in mover.under_way) is failed
-    assert mover.path_of(flow) == ("s0" if failed else "s1")
+    assert mover._paths[flow] == ("s0" if failed else "s1")
 
 
 def test_what_was_not_even_tried_is_thought_of_again_soon_and_what_failed_rests() -> None:
@@ -76,7 +76,7 @@ def test_a_word_on_a_move_that_nobody_asked_for_changes_nothing() -> None:
     assert mover.under_way == {flow}
     mover.done(flow, 2 * S, ok=True)
     mover.done(flow, 3 * S, ok=False)
-    assert mover.path_of(flow) == "s1", "answered once"
+    assert mover._paths[flow] == "s1", "answered once"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_without_gain(
 ) -> None:
     mover, flow = began()
     mover.done(flow, S, ok=True)
-    moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
+    moved = [replace(f, path_id=mover._paths[f.flow_id]) for f in colliding()]
     mover.update(moved)
     at_ns = S + POLICY.settle_ns
     rates = {f.flow_id: MeasuredRate(at_ns, after * GBPS, f.path_id) for f in moved}
@@ -100,7 +100,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_without_gain(
         return
     (undo,) = back
     assert (undo.flow_id, undo.old, undo.new, undo.cause) == (flow, "s1", "s0", MoveCause.UNDO)
-    assert mover.path_of(flow) == "s0"
+    assert mover._paths[flow] == "s0"
     mover.done(flow, at_ns, ok=True)
     mover.update(colliding())
     mover.step(Measurements(), at_ns + S)
@@ -112,7 +112,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_without_gain(
 def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     mover, flow = began()
     mover.done(flow, S, ok=True)
-    moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
+    moved = [replace(f, path_id=mover._paths[f.flow_id]) for f in colliding()]
     mover.update(moved)
     at_ns = S + POLICY.settle_ns
     rates = {f.flow_id: MeasuredRate(at_ns, 40 * GBPS, f.path_id) for f in moved}
@@ -149,10 +149,10 @@ def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not
 def test_while_a_move_is_under_way_where_the_flow_is_is_not_believed() -> None:
     mover, flow = began()
     mover.update(colliding())
-    assert mover.path_of(flow) == "s1"
+    assert mover._paths[flow] == "s1"
     mover.done(flow, S, ok=True)
     mover.update(on(colliding(), "s0", "s0"))
-    assert mover.path_of(flow) == "s0", "answered: now it is"
+    assert mover._paths[flow] == "s0", "answered: now it is"
 
 
 @pytest.mark.parametrize(("most", "moved"), [(1, 1), (2, 2), (9, 3)])

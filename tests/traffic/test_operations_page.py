@@ -102,6 +102,14 @@ def test_an_operation_that_lasts_is_told_before_it_ends_and_again_after() -> Non
     ]
 
 
+def test_of_a_process_that_has_ended_what_it_was_in_is_told_once() -> None:
+    made, reader = named(), OperationsReader()
+    made.begin(3, NOW_NS)
+    for expected in ([0], []):
+        found = reader.read(made.read, NOW_NS, last=True).operations
+        assert [each.done_ns for each in found] == expected
+
+
 def test_what_was_overwritten_is_counted() -> None:
     made, reader = named(), OperationsReader()
     made.begin(0, NOW_NS)

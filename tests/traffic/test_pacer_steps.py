@@ -233,3 +233,14 @@ def test_a_link_that_changed_its_rate_is_shared_out_at_the_new_one() -> None:
 def test_a_flow_weighs_one_unless_told_otherwise() -> None:
     found = step(Pacer(POLICY), [flow(0, 0.5), flow(1, 0.5, weight=1.0)], 10.0, S)
     assert found["f0"] == pytest.approx(found["f1"])
+
+
+@pytest.mark.parametrize("back_ns", [60 * S, 7_200 * S])
+def test_fleet_time_that_is_stepped_back_changes_no_load(back_ns: int) -> None:
+    """As `utc_step_ns` allows."""
+    pacer, now_ns = taken_up(), 10_000 * S
+    step(pacer, [flow(0, 0.45), flow(1, 0.45)], 0.0, now_ns)
+    more = [flow(0, 0.48), flow(1, 0.48)]
+    step(pacer, more, 0.0, now_ns - back_ns)
+    step(pacer, more, 0.0, now_ns - back_ns + S)
+    assert 0.9 < pacer._paced[LINK].load < 0.96

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import numpy as np
 import pytest
 from tests.traffic.test_queue_pair_delays import NOW_NS, receiver, report, sender, stamps
 
 from syntony.agent.queue_pairs import FleetOffset, fleet_offset, on_fleet_time
-from syntony.controller.batches import BatchPiece
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import US, ClockState, S, Timeline
 from syntony.traffic.queue_pair_page import STAMP_RECORD
@@ -43,20 +40,8 @@ def test_an_offset_is_as_good_as_the_clock() -> None:
 # --- the controller ---
 
 
-def test_rows_are_stored_once_there_is_fleet_time() -> None:
-    stored: list[BatchPiece] = []
-    service = QueuePairService(lambda: NOW_NS + S, stored.append)
-    service.take("h0", report(sender()), NOW_NS + S)
-    service.take("h1", report(receiver()), NOW_NS + S)
-    asyncio.run(service.pair())
-    assert [piece.rows.num_rows for piece in stored] == [1]
-    asyncio.run(QueuePairService(lambda: None, stored.append).pair())
-    assert len(stored) == 1
-
-
 def test_a_report_becomes_rows_and_an_answer() -> None:
-    stored: list[BatchPiece] = []
-    service = QueuePairService(lambda: NOW_NS + S, stored.append)
+    service = QueuePairService()
     trip = stamps(NOW_NS, range(2), length=40_000)
     service.take("h0", report(sender(round_trips=trip)), NOW_NS + S)
     service.take("h1", report(receiver()), NOW_NS + S)
@@ -92,7 +77,7 @@ def test_a_report_becomes_rows_and_an_answer() -> None:
 def test_a_report_that_no_agent_makes_is_not_used(
     bad: QueuePairsReport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = QueuePairService(lambda: NOW_NS + S, lambda _: None)
+    service = QueuePairService()
     service.take("h0", bad, NOW_NS + S)
     assert "queue pairs ignored host=h0" in caplog.text
     assert not service.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs

@@ -21,10 +21,9 @@ from tests.view.fleets import reported, sample, truth
 from bench import placement_chart
 from syntony.errors import MissingError
 from syntony.model import ClockState, S
-from syntony.view import clock_plots, contention_chart, throughput_chart
+from syntony.view import clock_plots, drill_charts
 from syntony.view.clock_summary import ClockReport, DelayReport, summarize_clocks
-from syntony.view.contention_chart import ContentionCurve
-from syntony.view.throughput_chart import ThroughputLine
+from syntony.view.drill_charts import ContentionCurve, ThroughputLine
 
 
 @pytest.mark.parametrize(
@@ -34,14 +33,14 @@ def test_a_chart_is_a_file_of_its_format_and_the_same_each_time(kind: str, begin
     def draw(figure: Figure) -> None:
         figure.text(0.5, 0.5, "words")
 
-    made = throughput_chart.render_figure((2.0, 1.0), draw, kind)
+    made = drill_charts.render_figure((2.0, 1.0), draw, kind)
     assert made.startswith(begins)
     if kind == "png":
         size = struct.unpack(">II", made[16:24])
         assert size == (320, 160), "sharp on a screen: 160 dots per inch"
     if kind == "svg":
         assert b">words</text>" in made, "text stays text"
-        assert throughput_chart.render_figure((2.0, 1.0), draw, kind) == made
+        assert drill_charts.render_figure((2.0, 1.0), draw, kind) == made
 
 
 @pytest.fixture
@@ -130,7 +129,7 @@ def upright_at(axes: Axes) -> list[float]:
 def throughput(
     saved: list[Figure], *lines: ThroughputLine, faults: Any = ((0.0, 3.0), (8.0, 9.5))
 ) -> Figure:
-    picture = throughput_chart.ThroughputChart(
+    picture = drill_charts.ThroughputChart(
         title="A title", subtitle="a subtitle", unit="Mb/s", lines=lines, faults_s=faults,
         fault_label="nic1 dies",
     )  # fmt: skip
@@ -205,7 +204,7 @@ def contention(
     saved: list[Figure], jobs: int, delay: tuple[float, ...] = (2.0, 7.0, 1.0)
 ) -> Figure:
     at_s = (-5.0, 0.0, 5.0)
-    picture = contention_chart.ContentionChart(
+    picture = drill_charts.ContentionChart(
         title="A title", subtitle="a subtitle", optimum=100.0,
         jobs=tuple(
             ContentionCurve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))
@@ -382,12 +381,12 @@ def test_every_clock_is_shown_with_its_lapses() -> None:
 
 
 def test_without_matplotlib_a_chart_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    throughput_chart.check()
+    drill_charts.check()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingError, match=r"pip install 'syntony\[report\]'"):
-        throughput_chart.check()
+        drill_charts.check()
     with pytest.raises(MissingError):
-        throughput_chart.render_figure((1.0, 1.0), lambda _: None, "svg")
+        drill_charts.render_figure((1.0, 1.0), lambda _: None, "svg")
 
 
 @pytest.mark.parametrize(("clocks", "named"), [(12, True), (13, False)])

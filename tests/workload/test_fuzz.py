@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from bench.diagnosis import foreign
+from bench.diagnosis import foreign, queued
 from bench.diagnosis.case import arrow_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,3 +115,12 @@ def test_any_bytes(tmp_path: Path) -> None:
             continue
         print(f"seed {seed}")
         judge(bundle)
+
+
+def test_rates_of_zero_before_flows_wait() -> None:
+    case = queued.make_case("contention", 3)
+    flows = case.tables["flows"]
+    before = [at_ns < case.truth.onset_ns for at_ns in flows["at_ns"]]
+    rates = zip(before, flows["rate_bps"], strict=True)
+    flows["rate_bps"] = [0.0 if early else rate for early, rate in rates]
+    judge(bundle_from_tables(arrow_tables(case), case.manifest))

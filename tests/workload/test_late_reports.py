@@ -14,6 +14,7 @@ from tests.workload.stored_rows import SEED, Rows, process, record, steps_of
 from syntony.model import S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import FaultClass, diagnose
+from syntony.workload.facts import BundleFacts
 
 RANKS, LAST, OPEN = 4, 60, 61
 """The last operation that all ended, and the one that follows."""
@@ -129,6 +130,27 @@ def test_an_earlier_run_of_a_job_that_hung_and_was_killed_does_not_hide_that() -
     assert "of earlier processes" in found.notes[0]
     (verdict,) = diagnose(store.bundle(found)).verdicts
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 2",))
+
+
+def test_a_job_that_was_started_again_and_failed_at_once_does_not_hang() -> None:
+    """An operation of the first run never ended; the second run had none."""
+    print(f"seed {SEED}")
+    first = steps_of(4, 100, {}, random.Random(SEED))
+    newest = max(row["seq"] for row in first)
+    first = [row | {"done_ns": 0} if row["seq"] == newest else row for row in first
+             if (row["seq"], row["rank"]) != (newest, 2)]  # fmt: skip
+    ends = [process(f"h{rank}", rank, 6, ended=1, exit_status=1 if rank == 2 else -15)
+            for rank in range(4)]  # fmt: skip
+    assert diagnose(store.bundle(record({COLLECTIVE.name: first, JOB_PROCESS.name: ends}))).verdicts
+    ends += [process(f"h{rank}", rank, 20, pid=8, began_ns=T0 + 9 * S, ended=1,
+                     exit_status=-15 if rank else 1) for rank in range(4)]  # fmt: skip
+    found = record({COLLECTIVE.name: first, JOB_PROCESS.name: ends})
+    assert "399 collectives of earlier processes" in found.notes[0]
+    bundle = store.bundle(found)
+    assert diagnose(bundle).verdicts == ()
+    assert [(each.rank, each.exit_status) for each in BundleFacts(bundle).rank_ends()] == [
+        (rank, -15 if rank else 1) for rank in range(4)
+    ]
 
 
 def test_a_job_whose_ranks_all_wait_in_one_operation_hangs_without_a_rank_to_name() -> None:

@@ -9,6 +9,7 @@ from tests.workload.test_exceptions import MESH, NICS, WINDOWS, star
 from tests.workload.test_rules import AFTER, mesh, of_flow, receivers
 
 from syntony.workload.classes import (
+    bad_link,
     contention,
     incast,
     reduced_capacity,
@@ -258,3 +259,75 @@ def test_a_receivers_window_that_a_slow_flow_waits_for_is_an_alternative() -> No
 
 def _without(made: Columns, column: str) -> Columns:
     return made | {"flows": {name: each for name, each in made["flows"].items() if name != column}}
+
+
+@pytest.mark.parametrize(("between", "named"), [(1.0, True), (3.0, False)])
+def test_a_flow_that_is_as_much_faster_between_is_not_slow(between: float, named: bool) -> None:
+    """Its expert is asked for every second window only."""
+    made = mesh()
+    flows = made["flows"]
+    flows["rate_bps"] = np.full(WINDOWS * len(MESH), 1e10)
+    flows["bytes"] = np.full(WINDOWS * len(MESH), 1e8)
+    slow = np.arange(WINDOWS - AFTER) % 5 < 3
+    of_flow(flows["rate_bps"], 7)[:] *= np.where(slow, 0.4, 0.4 * between)
+    if between > 1:
+        of_flow(flows["rate_bps"], 7)[~slow] *= 3
+    found = slow_flow.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == ([("qp7",)] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("waits", "errors", "named"),
+    [(3.0, 0.0, False), (3.0, 50.0, True), (1.0, 0.0, True)],
+)
+def test_a_link_without_errors_whose_flows_wait_has_a_queue_that_overflows(
+    waits: float, errors: float, named: bool
+) -> None:
+    """Bursts fill it, which its mean use does not show."""
+    made = mesh()
+    flows = made["flows"]
+    flows["retransmits"] = np.zeros(WINDOWS * len(MESH))
+    for flow in [flow for flow, (src, _) in enumerate(MESH) if src == NICS[5]]:
+        of_flow(flows["retransmits"], flow)[:] = 20
+        of_flow(flows["owd_p50_ns"], flow)[:] *= waits
+    windows = np.repeat(np.arange(WINDOWS), len(NICS))
+    links = [f"{nic}->sw" for nic in NICS] * WINDOWS
+    own = np.array([link == f"{NICS[5]}->sw" for link in links])
+    made["links"] = {
+        "link": links, "at_ns": T0 + windows * 100 * MS,
+        "window_ns": np.full(len(links), 100 * MS),
+        "symbol_errors": np.where(own & (windows >= AFTER), errors, 0.0),
+        "utilisation": np.full(len(links), 0.2),
+    }  # fmt: skip
+    found = bad_link.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == ([(f"{NICS[5]}->sw",)] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("every", "shift", "downs", "named"),
+    [
+        (7, 0, False, 0),
+        (7, 2, False, 2),  # not at the same times
+        (1, 0, False, 2),  # all the time
+        (7, 0, True, 2),  # its carrier is known not to be lost
+    ],
+)
+def test_a_nic_that_loses_both_ways_at_the_same_few_times_may_have_lost_its_carrier(
+    every: int, shift: int, downs: bool, named: int
+) -> None:
+    made = mesh()
+    flows = made["flows"]
+    flows["retransmits"] = np.zeros(WINDOWS * len(MESH))
+    for flow, pair in enumerate(MESH):
+        for end, begin in zip(pair, (0, shift), strict=True):
+            if end == NICS[5]:
+                of_flow(flows["retransmits"], flow, AFTER + begin)[::every] += 20
+    made["links"] = {
+        "link": [NICS[5]] * WINDOWS, "at_ns": np.arange(WINDOWS) * 100 * MS + T0,
+        "window_ns": np.full(WINDOWS, 100 * MS), "downs": np.zeros(WINDOWS),
+    }  # fmt: skip
+    if not downs:
+        del made["links"]
+    facts = BundleFacts(bundle(made))
+    assert len(bad_link.find(facts)) == named
+    assert any("lost at the same times" in each.reason for each in facts.gaps) == (not named)

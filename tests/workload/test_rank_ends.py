@@ -14,8 +14,8 @@ from tests.workload.stored_rows import SEED, T0, bundle, process, record
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import Diagnosis, FaultClass, diagnose
-from syntony.workload.exits import story, words
-from syntony.workload.processes import Ended, Processes
+from syntony.workload.exits import Ended, story, words
+from syntony.workload.processes import Processes
 from syntony.workload.sentences import sentences
 
 TERM, KILL, SEGV, ABRT, INT = -15, -9, -11, -6, -2
@@ -86,7 +86,7 @@ def test_a_rank_that_failed_by_itself_is_named_though_all_ended_soon(
     assert ("memory.peak" in verdict.action) is (first is OOM)
 
 
-@pytest.mark.parametrize("others", [TERM, KILL])
+@pytest.mark.parametrize("others", [TERM, KILL, 1, ABRT])
 def test_an_error_outside_of_operations_is_the_ranks_own(others: int) -> None:
     """Within one it may be the first to notice that a connection failed."""
     (verdict,) = ended(of_all(1, others), begun=(0, 1, 2)).verdicts
@@ -147,6 +147,20 @@ def test_a_rank_that_ran_out_of_memory_while_others_waited_long_for_it_is_named(
     result = ended(of_all(OOM, TERM), (9.9, 9.8, 10.0, 9.0), begun=(0, 1, 2))
     (verdict,) = result.verdicts
     assert (verdict.subjects, verdict.evidence[0].signal) == (("rank 3",), "exit_status")
+
+
+@pytest.mark.parametrize("status", [1, ABRT, KILL])
+def test_a_rank_that_fails_after_others_waited_long_for_it_stopped_the_job(status: int) -> None:
+    """It took seconds to end, or a timeout ended it. What hangs may also be killed."""
+    result = ended(of_all(status, TERM), (9.9, 9.8, 10.0, 9.0), begun=(0, 1, 2))
+    (verdict,) = result.verdicts
+    assert verdict.subjects == ("rank 3",)
+    signals = [each.signal for each in verdict.evidence]
+    assert signals == (["seq", "enqueue_ns"] if status == KILL else
+                       ["exit_status", "seq", "enqueue_ns"])  # fmt: skip
+    if status != KILL:
+        assert sentences("night", result, 60 * S)[0].startswith("night stopped because rank 3 on ")
+        assert verdict.evidence[2].text.startswith("the others had waited 9")
 
 
 @pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, True), (1, False)])
@@ -266,6 +280,12 @@ def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
 
 def over(status: int, oom: int = 0) -> dict[str, Any]:
     return {"ended": 1, "lived_ns": float(S), "exit_status": status, "oom_killed": oom}
+
+
+def test_an_end_that_was_noticed_a_window_later_has_its_own_instant() -> None:
+    late = over(SEGV) | {"lived_ns": -S / 2}
+    end_ns = T0 + 8 * S - S // 2
+    assert of_rank((7, 6, {}), (7, 8, late)) == Ended(end_ns, end_ns, SEGV)
 
 
 def test_a_rank_ended_as_its_own_process_did_and_not_as_those_that_it_started() -> None:

@@ -56,6 +56,18 @@ def threads(events: list[Event]) -> dict[tuple[int, int], str]:
             for each in events if each["name"] == "thread_name"}  # fmt: skip
 
 
+def test_steps_of_a_rank_do_not_overlap() -> None:
+    """Fleet time was read anew between the end of the first and the begin of the second."""
+    begin, end = T0 + np.array([0, 0, 900, 1_000]), T0 + np.array([1_000, 1_000, 2_000, 2_000])
+    columns = {
+        "step": np.array([1, 1, 2, 2]), "rank": np.array([0, 1, 0, 1]), "begin_ns": begin,
+        "end_ns": end, "host": Codes(np.zeros(4, dtype=np.int64), ("h0",)),
+    }  # fmt: skip
+    bundle = make_bundle(Manifest(format=FORMAT, version=VERSION, begin_ns=T0), {"steps": columns})
+    found = [(each["tid"], each["ts"], each["dur"]) for each in slices(opened(bundle)[1], "step")]
+    assert found == [(1, 0.0, 0.9), (1, 0.9, 1.1), (2, 0.0, 1.0), (2, 1.0, 1.0)]
+
+
 def test_nanoseconds_are_kept() -> None:
     bundle = operations([(0, 1, 0, 1, 0), (0, 2, 999_999_999_999, 1_000_000_000_001, 0)])
     about, events = opened(bundle)

@@ -23,14 +23,16 @@ from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import WireError
 from syntony.io.dialling import ControllerDialer
 from syntony.io.probe_records import PeerKeys
+from syntony.mesh.fresh_losses import STEP_NS
 from syntony.model import ClockState, Edge, S, Timeline
 from syntony.model.names import host_of
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges, Timelines
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Decision, Hello, Unknown
-from syntony.wire.probes import KeysHeld, Plan, ProbeFlow, ProbeKeys
+from syntony.wire.probes import KeysHeld, LossReport, PairLosses, Plan, ProbeFlow, ProbeKeys
 from syntony.wire.tables import AGENT
+from syntony.wire.traffic import FlowsReport, FlowView
 
 if TYPE_CHECKING:
     from tests.world.ledger import Ledger
@@ -41,6 +43,9 @@ SPOOL_BYTES = 1 << 20
 EDGE_SIGMA_NS = 40.0
 ESTIMATE_S = 2
 PROBE_TIMEOUT_NS = 1 * S
+JOB_HOSTS = ("h0", "h1", "h2")
+"""A job runs on these, each with a flow to the next one."""
+JOB_PORT = 29_500
 
 
 class _WatchedFence(Fence):
@@ -229,9 +234,46 @@ class Agent:
             self._report(PathsReport(mode="manage", stopped=self.switch.stopped, connections=()))
             if second % ESTIMATE_S == 0 or self.line is None:
                 self._report(self._edges())
+            self._report_flows(second)
+            if self.host.name in self._world.lossy:
+                self._report_losses()
             if self.plan is not None and self.plan.flows:
                 self._probe(self._world.chance.choice(self.plan.flows))
             await asyncio.sleep(1)
+
+    @property
+    def _fleet_ns(self) -> int | None:
+        line = self.line
+        return line.to_fleet_ns(self.host.clock.read_ns(self._world.loop.true_ns)) if line else None
+
+    def _report_flows(self, second: int) -> None:
+        """Of a job, on the few hosts that have one."""
+        name, at_ns = self.host.name, self._fleet_ns
+        if at_ns is None or name not in JOB_HOSTS or self._world.loop.time() > self._world.job_s:
+            return
+        other = JOB_HOSTS[(JOB_HOSTS.index(name) + 1) % len(JOB_HOSTS)]
+        if other not in self._world.hosts:
+            return
+        (own,), (remote,) = (self._world.hosts[each].nics[0].addresses for each in (name, other))
+        view = FlowView(
+            job="job", connection=f"tcp-{JOB_PORT}", nic="rail0", local=own, local_port=JOB_PORT,
+            remote=remote, remote_port=JOB_PORT, dialled=True, movable=False, moving=False,
+            tx_bps=1_000_000_000, rx_bps=0, windows=second, hops=(),
+        )  # fmt: skip
+        self._report(FlowsReport(at_ns=at_ns, flows=(view,), outcomes=(), delays=(), join_port=0))
+
+    def _report_losses(self) -> None:
+        """None of its probes is answered; those of others are."""
+        at_ns = self._fleet_ns
+        if at_ns is not None and self._probed:
+            pairs = tuple(
+                PairLosses(src=f"{self.host.name}/{flow.src}", dst=flow.dst, lost=9, paths=3)
+                for flow in self._probed
+            )[:16]
+            report = LossReport(
+                at_ns=at_ns // STEP_NS * STEP_NS, pairs=pairs, prompt=tuple(self._peers)
+            )
+            self._report(report)
 
     def _row(self) -> None:
         line = self.line

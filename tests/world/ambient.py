@@ -103,7 +103,7 @@ def surroundings(
 
     def monotonic_ns() -> int:
         node = NODE.get()
-        return loop.now_ns + (node.boot_ns if node is not None else 0) + 1_000 * S
+        return loop.call_ns + (node.boot_ns if node is not None else 0) + 1_000 * S
 
     def clock_gettime_ns(which: int) -> int:
         node = NODE.get()

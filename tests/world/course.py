@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.world.agent import JOB_HOSTS, JOB_PORT
 from tests.world.faults import FAULTS, GATEWAY_FAULTS, NAMED_FAULTS, kill_controller
 from tests.world.hostile import is_served, mallory, of_others
 from tests.world.orders import ask, operate
@@ -22,6 +23,11 @@ ROTATION_S = 30
 """A new leader waits so long for agents before it goes on with a rotation."""
 MISSED_S = 30
 """A new leader waits so long for hosts that it has not heard of."""
+LOST_S = 4
+"""Reports of losses count for two seconds, and come once a second here."""
+BELIEVED_S = 10
+FLOWS_S, FLOWS_LATE_S, JOB_S = 20, 8, 32
+"""Seconds of a job's flows that are checked, how long before, and how long the job runs."""
 PAGED_S, CLEARED_S = 20, 30
 """A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
 evaluated every two seconds."""
@@ -36,6 +42,7 @@ async def suffer(world: World) -> None:
     if world.settings.hostile:
         world.loop.spawn(None, mallory(world))
     operator = world.loop.spawn(None, operate(world))
+    world.loop.spawn(None, watch_losses(world))
     only = world.settings.only
     if not only or kill_controller.__name__ in only:
         world.loop.spawn(None, _begin_badly(world))
@@ -54,8 +61,11 @@ async def suffer(world: World) -> None:
     await asyncio.sleep(25)
     await asyncio.gather(*under_way, return_exceptions=True)
     heal(world)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_S - JOB_S)
+    world.job_s = world.loop.time() + JOB_S
+    await asyncio.sleep(JOB_S)
     await check_well(world)
+    await check_losses(world)
     await check_page(world)
 
 
@@ -75,13 +85,14 @@ def heal(world: World) -> None:
     world.server.slow_ns = 0
     world.server.unreachable.clear()
     world.server.deadly.clear()
-    world.store.down = world.pager.down = False
+    world.store.down = world.store.silent = world.pager.down = False
     world.store.unreachable.clear()
     world.store.full = False
     world.store.lacks.clear()
     world.store.fails = world.store.slow_ns = 0
     world.pager.loses = 0.0
     world.full.clear()
+    world.lossy.clear()
     for unit in world.units:
         if unit.node is not None and unit.node.paused:
             world.loop.resume(unit.node)
@@ -121,6 +132,7 @@ async def check_well(world: World) -> None:
     missed = of_others(world.pager.open)
     ledger.hold(not missed, f"these are well, and nobody was told: {missed}")
     ledger.together()
+    _check_flows(world)
     ledger.logged_once()
     await _check_gateways(world, leader)
     if ledger.revoked:
@@ -138,6 +150,48 @@ async def check_well(world: World) -> None:
     )
 
 
+def losing(process: Process | None) -> tuple[str, ...]:
+    """NICs at which a leader takes probes for lost."""
+    if process is None or process.controller is None:
+        return ()
+    found = process.controller._locating.fresh.losing
+    return found.nics if found is not None else ()
+
+
+async def watch_losses(world: World) -> None:
+    """A leader believes no losses of hosts that have had none lately."""
+    last: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(1)
+        last |= world.lossy
+        now_s = world.loop.time()
+        for process in world.processes:
+            node = process.node
+            if node is None or node.paused or not node.alive or not (found := losing(process)):
+                continue
+            recent = [name for name, at_s in last.items() if now_s - at_s < BELIEVED_S]
+            world.ledger.hold(
+                bool(recent), f"{process.name} takes probes of {found} for lost, and none are"
+            )
+
+
+async def check_losses(world: World) -> None:
+    """Lost probes are known within seconds, and their end is."""
+    name = world.chance.choice(list(world.hosts))
+    world.log.say("world", f"loses the probes of {name}")
+    world.lossy[name] = world.loop.time()
+    await asyncio.sleep(LOST_S)
+    found = losing(world.leader)
+    world.ledger.hold(
+        f"{name}/rail0" in found, f"all probes of {name} are lost, the leader knows of {found}"
+    )
+    world.lossy.clear()
+    await asyncio.sleep(LOST_S)
+    world.ledger.hold(
+        not losing(world.leader), f"no probe is lost any more, and {name}'s still are"
+    )
+
+
 async def check_page(world: World) -> None:
     """A host that dies is the only one that is paged, until it is back: also while the store is
     away, and if the leader dies with it, so that no later one has ever heard of it (0577)."""
@@ -145,15 +199,17 @@ async def check_page(world: World) -> None:
     name = world.chance.choice(list(world.hosts))
     place = ("host-silent", name)
     pager.paged.clear()
-    leader, meanwhile = world.leader, world.chance.choice(("", "store away", "leader dies"))
-    world.log.say("world", f"{name} dies {meanwhile}")
-    world.store.down = meanwhile == "store away"
+    leader, store = world.leader, world.store
+    with_leader = leader is not None and world.chance.random() < 0.5
+    store.down = world.chance.random() < 0.5
+    store.silent = world.chance.random() < 0.5
+    world.log.say("world", f"{name} dies, {with_leader=} {store.down=} {store.silent=}")
     world.kill(world.agents[name].node)
-    if meanwhile == "leader dies" and leader is not None and leader.node is not None:
+    if with_leader and leader is not None and leader.node is not None:
         world.kill(leader.node)
         await asyncio.sleep(MISSED_S)
     await asyncio.sleep(PAGED_S)
-    world.store.down = False
+    store.down = store.silent = False
     paged = of_others(pager.paged)
     ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
     world.start_agent(name)
@@ -161,6 +217,25 @@ async def check_page(world: World) -> None:
     paged = of_others(pager.paged)
     ledger.hold(paged == [place], f"{name} was dead, and these were paged: {paged}")
     ledger.hold(place not in pager.open, f"{name} is back, and nobody was told")
+
+
+def _check_flows(world: World) -> None:
+    """Of the last seconds of the job's flows, each has one row."""
+    for name in JOB_HOSTS:
+        agent = world.agents.get(name)
+        now_ns = agent._fleet_ns if agent is not None else None
+        if now_ns is None or len(world.hosts) < len(JOB_HOSTS):
+            continue
+        last = now_ns // S - FLOWS_LATE_S
+        rows = [
+            second
+            for second in range(last - FLOWS_S, last)
+            if (second * S, f"{name}/rail0", JOB_PORT) in world.store.flows
+        ]
+        # One report a second may come just before its second's end, and the next just after.
+        world.ledger.hold(
+            len(rows) >= FLOWS_S - 2, f"of {FLOWS_S} s of {name}'s flow {len(rows)} have a row"
+        )
 
 
 async def _check_gateways(world: World, leader: Process) -> None:

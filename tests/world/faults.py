@@ -137,6 +137,39 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+async def cut_database(world: World) -> None:
+    """The leader cannot reach the database: another one leads, and it ends."""
+    process = world.leader
+    if process is None or world.server.unreachable:
+        return
+    node, alone = _node(process), _alone(world, cut_database)
+    world.server.unreachable.add(process.name)
+    await asyncio.sleep(6)
+    leader = world.leader
+    world.ledger.hold(
+        leader is not process or not alone, f"{process.name} still leads without the database"
+    )
+    await asyncio.sleep(24)
+    world.ledger.hold(
+        not node.alive or not alone, f"{process.name} goes on without the database for 30 s"
+    )
+    world.server.unreachable.discard(process.name)
+
+
+async def lose_probes(world: World) -> None:
+    """Of one host's, all are lost."""
+    host = world.chance.choice(list(world.hosts))
+    for _ in range(world.chance.randrange(2, 20)):
+        world.lossy[host] = world.loop.time()
+        await asyncio.sleep(1)
+    world.lossy.pop(host, None)
+
+
+async def run_job(world: World) -> None:
+    """No fault: its flows are reported."""
+    world.job_s = world.loop.time() + world.chance.uniform(5, 40)
+
+
 async def cut_host(world: World) -> None:
     """A host's network for management fails: it reaches no controller or gateway for a while, and
     other hosts all the time."""
@@ -233,9 +266,10 @@ async def database_slow(world: World) -> None:
 
 
 async def store_away(world: World) -> None:
+    world.store.silent = world.chance.random() < 0.3
     world.store.down = True
     await asyncio.sleep(world.chance.uniform(1, 20))
-    world.store.down = False
+    world.store.down = world.store.silent = False
 
 
 async def store_gone(world: World) -> None:
@@ -334,7 +368,8 @@ Fault = Callable[["World"], Awaitable[None]]
 FAULTS: dict[Fault, float] = {
     kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
     pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
-    partition: 1.5, cut_host: 0.7, database_away: 1.0, database_full: 0.7, database_slow: 0.7,
+    partition: 1.5, cut_host: 0.7, cut_database: 0.5, lose_probes: 0.7, run_job: 1.5,
+    database_away: 1.0, database_full: 0.7, database_slow: 0.7,
     store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
     split_streams: 1.0, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
     clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip

@@ -11,12 +11,13 @@ import msgspec
 from tests.world.loop import HostClock, Node
 
 from syntony.errors import WireError
+from syntony.mesh.fresh_losses import STEP_NS
 from syntony.model import Edge
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.failover import SwitchCommand
 from syntony.wire.messages import PROTOCOL, Batch, Hello, NicInfo, Refuse, decode_controller
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, LossReport, PairLosses
 from syntony.wire.query import Failure, answer_type, decode_answer
 from syntony.wire.tables import AGENT
 
@@ -107,7 +108,7 @@ def _hello(world: World) -> Hello:
 
 
 def _message(world: World) -> bytes:
-    draw = world.chance.randrange(5)
+    draw = world.chance.randrange(6)
     if draw == 0:
         return world.chance.randbytes(world.chance.randrange(100))
     if draw == 1:
@@ -117,6 +118,10 @@ def _message(world: World) -> bytes:
         return encode(KeysHeld(epochs=(1, 2), sending=7))
     if draw == 3:
         return encode(_hello(world))
+    if draw == 5:  # about another host
+        pairs = (PairLosses(src="h1/rail0", dst="h0/rail0", lost=1_000, paths=9),)
+        at_ns = world.loop.true_ns // STEP_NS * STEP_NS
+        return encode(LossReport(at_ns=at_ns, pairs=pairs, prompt=("h0", "h1")))
     edges = [_edge(world, a, b) for a in ("h0", "h1", NAME) for b in ("h2", "ghost", NAME)]
     return encode(Edges(edges=tuple(edges), epochs={"h0": 99, NAME: 1}))
 

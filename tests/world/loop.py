@@ -19,6 +19,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from syntony.controller.main import THREADS
 from syntony.model import S
 
 T0_NS = 1_700_000_000 * S
@@ -41,6 +42,10 @@ class Node:
         self.boot_ns = 0
         """What its monotonic clock is ahead of the world's."""
         self.deferred: list[_Call] = []
+        self.threads = 0
+        """That run a function now."""
+        self.queue: deque[partial[Any]] = deque()
+        """Functions that wait for a thread."""
 
 
 class HostClock:
@@ -145,6 +150,11 @@ class Loop(asyncio.BaseEventLoop):
         """The call that runs in a thread takes so much longer."""
         self._spent_ns += ns
 
+    @property
+    def call_ns(self) -> int:
+        """When the call that runs in a thread has got so far."""
+        return self.now_ns + self._spent_ns
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> _Call:
@@ -204,21 +214,33 @@ class Loop(asyncio.BaseEventLoop):
         future = self.create_future()
         draw = self._random.random()
         delay_s = 0.0002 + 0.002 * draw if draw < 0.97 else draw * 0.3
-        self.call_later(delay_s, self._execute, future, func, args)
+        node = NODE.get() if executor is None else None
+        if node is not None:
+            if node.threads >= THREADS:
+                context = copy_context()
+                work = partial(self._execute, node, future, func, args)
+                node.queue.append(partial(self.call_soon, work, context=context))
+                return future
+            node.threads += 1
+        self.call_later(delay_s, self._execute, node, future, func, args)
         return future
 
-    def _execute(self, future: asyncio.Future[Any], func: Any, args: tuple[Any, ...]) -> None:
+    def _execute(
+        self, node: Node | None, future: asyncio.Future[Any], func: Any, args: tuple[Any, ...]
+    ) -> None:
         self._spent_ns = 0
         try:
             result, error = func(*args), None
         except DiesNowError:
-            node = NODE.get()
-            assert node is not None
-            self.kill(node)
+            dead = NODE.get()
+            assert dead is not None
+            self._spent_ns = 0
+            self.kill(dead)
             return
         except Exception as raised:  # noqa: BLE001 — handed on to whoever awaits
             result, error = None, raised
-        self.call_later(self._spent_ns / S, _complete, future, result, error)
+        spent_ns, self._spent_ns = self._spent_ns, 0
+        self.call_later(spent_ns / S, _complete, node, future, result, error)
 
     def _run_once(self) -> None:
         """All rounds until it is stopped."""
@@ -277,7 +299,14 @@ class Loop(asyncio.BaseEventLoop):
         """There is no selector to wake."""
 
 
-def _complete(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+def _complete(
+    node: Node | None, future: asyncio.Future[Any], result: Any, error: Exception | None
+) -> None:
+    if node is not None:
+        if node.queue:
+            node.queue.popleft()()
+        else:
+            node.threads -= 1
     if future.done():
         return
     if error is None:

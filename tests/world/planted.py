@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from tests.world import loop
 from tests.world.loop import NODE
 
 from syntony.agent import spool
@@ -27,19 +28,22 @@ from syntony.alerts.incidents import BookState, ChangeKind
 from syntony.clock import gauge
 from syntony.clock.gauge import kept_time
 from syntony.clock.network import NetworkSolver
-from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents
+from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents, stored_past
+from syntony.controller.fresh_losses import FreshLosses
 from syntony.controller.ingest import RowStream
+from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import RETURN_NS, KeyRing, KeyRotation
-from syntony.model import Timeline
+from syntony.model import S, Timeline
 from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
 from syntony.wire import spoolfile
 from syntony.wire.failover import Switch
+from syntony.wire.probes import LossReport
 from syntony.wire.spoolfile import (
     DRAWN_BYTES,
     SEGMENT_BYTES,
@@ -177,6 +181,12 @@ def _takes_any(self: StopSwitch, switch: Switch) -> bool:
     return True
 
 
+def _believes(self: FreshLosses, host: str, report: LossReport, *_: object) -> None:
+    """An agent may say that another host's probes are lost."""
+    self._reports.setdefault(report.at_ns, {})[host] = report
+    self._counted.pop(report.at_ns, None)
+
+
 _OUTRANKS, _NEXT = Switch.outranks, KeyRotation.next
 PLANTED: dict[str, Plant] = {
     "switch-from-telemetry": _switch_from_telemetry,
@@ -228,6 +238,10 @@ PLANTED: dict[str, Plant] = {
     ),
     "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_, **__: []),
     "hosts-of-before-not-missed": _patch(ProbeKeyDistribution, "known_hosts", ()),
+    "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
+    "few-threads": _patch(loop, "THREADS", 6),
+    "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
+    "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))

@@ -56,6 +56,8 @@ class Server:
         self.unsure: set[str] = set()
         """Processes whose next commit is carried out and not answered."""
         self.slow_ns = 0
+        self._busy_ns: dict[Node, int] = {}
+        """Until when a process uses its session: its calls wait for one another."""
         for name, count, function in (
             ("pg_try_advisory_lock", 2, self._try_lock),
             ("pg_backend_pid", 0, self._pid),
@@ -70,12 +72,17 @@ class Server:
         node = NODE.get()
         assert node is not None
         if self.down or node.name in self.unreachable:
-            self._loop.spend(_RETRIES_S * S if node.name in self.unreachable else MS)
+            self._spend(node, _RETRIES_S * S if node.name in self.unreachable else MS)
             raise psycopg.OperationalError("connection failed: the server does not answer")
         self._last_pid += 1
         session = Session(self, self._last_pid, node)
         self.sessions[session.pid] = session
         return session
+
+    def _spend(self, node: Node, ns: int) -> None:
+        began_ns = max(self._busy_ns.get(node, 0), self._loop.call_ns)
+        self._busy_ns[node] = began_ns + ns
+        self._loop.spend(began_ns + ns - self._loop.call_ns)
 
     def end(self, session: Session) -> None:
         """The server's side of a session is gone, its lock with it."""
@@ -109,7 +116,7 @@ class Server:
 
     def run(self, session: Session, sql: str, values: Sequence[Any]) -> Any:
         """One statement."""
-        self._loop.spend(self.slow_ns or self._chance.randrange(MS))
+        self._spend(session.node, self.slow_ns or self._chance.randrange(MS))
         self._check(session)
         left = self.deadly.get(session.node.name)
         if left is not None:
@@ -159,7 +166,7 @@ class Server:
 
     def _check(self, session: Session) -> None:
         if self.down or session.node.name in self.unreachable:
-            self._loop.spend(10 * S)  # tcp_user_timeout
+            self._spend(session.node, 10 * S)  # tcp_user_timeout
             session.closed = True
             raise psycopg.OperationalError("the connection is lost")
         if session.ended:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from tests.world.loop import NODE, Loop
 
 from syntony.errors import StoreError
-from syntony.model import MS
+from syntony.model import MS, S
 from syntony.store import StoredPart
 from syntony.store.schema import partition_ns
-from syntony.wire.tables import PATH_EVENTS, Table
+from syntony.wire.tables import JOB_FLOW, PATH_EVENTS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MAPPINGS = {"modules", "by", "classes", "recording", "takeovers"}
 _NONE = frozenset[StoredPart]()
+TIMEOUT_NS = 30 * S
+"""Of a request to a server that does not answer: `syntony.store.clickhouse`."""
 
 
 class Nothing:
@@ -57,7 +59,11 @@ class WorldStore:
         """(host, stream, number)."""
         self.path_events: list[tuple[int, str, str]] = []
         """(fleet time, what was ordered, evidence), of operators."""
+        self.flows: dict[tuple[int, str, int], tuple[str, int]] = {}
+        """(fleet time, NIC, port) of jobs' flows: the batch that has the row."""
         self.down = False
+        self.silent = False
+        """It is down, and nobody refuses connections: every request waits until it times out."""
         self.full = False
         """Or read-only: it takes no rows, and answers."""
         self.lacks: set[str] = set()
@@ -73,7 +79,7 @@ class WorldStore:
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """All rows of a partition, or none."""
-        self._loop.spend(self.slow_ns or 2 * MS)
+        self._spend(2 * MS)
         away = self.full or self._away(table)
         fails = away or self._chance.random() < self.fails
         done = self._chance.random() if fails and not away else 1.0 if not fails else 0.0
@@ -92,23 +98,43 @@ class WorldStore:
         if table is PATH_EVENTS and kept:
             said = (rows.column(name).to_pylist() for name in ("ts_ns", "action", "evidence"))
             self.path_events += zip(*said, strict=True)
+        if table is JOB_FLOW:
+            self._note_flows(rows, kept)
         if fails:
             raise StoreError("the store does not answer")
+
+    def _note_flows(self, rows: pa.Table, kept: set[int]) -> None:
+        """A second of a flow is one row: all that people see of it are sums."""
+        width = partition_ns(JOB_FLOW)
+        names = ("ts_ns", "src", "sport", "stream", "seq")
+        for ts_ns, src, port, *batch in zip(*(_values(rows, name) for name in names), strict=True):
+            if ts_ns // width in kept:
+                stored = self.flows.setdefault((ts_ns, src, port), tuple(batch))
+                if stored != tuple(batch):
+                    self._doubled(f"flow {src}:{port} has two rows of {ts_ns}: {stored}, {batch}")
 
     def _away(self, table: Table) -> bool:
         return self._unreachable() or table.name in self.lacks
 
     def _unreachable(self) -> bool:
+        return self.down or self._cut_off()
+
+    def _cut_off(self) -> bool:
         node = NODE.get()
-        return self.down or (node is not None and node.name in self.unreachable)
+        return node is not None and node.name in self.unreachable
+
+    def _spend(self, usual_ns: int) -> None:
+        silent = (self.down and self.silent) or self._cut_off()
+        self._loop.spend(TIMEOUT_NS if silent else self.slow_ns or usual_ns)
 
     def _answers(self) -> None:
+        self._spend(MS)
         if self._unreachable():
             raise StoreError("the store does not answer")
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
-        self._loop.spend(self.slow_ns or MS)
+        self._spend(MS)
         if self._away(table) or self._chance.random() < self.fails:
             raise StoreError("the store does not answer")
         width = partition_ns(table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest import mock
@@ -15,7 +16,10 @@ import pytest
 from tests.cases import mostly_slow
 from tests.world import course
 from tests.world.planned import Work
+from tests.world.store import WorldStore
 from tests.world.world import Settings, World
+
+from syntony.model import S
 
 Script = Callable[[Work], Awaitable[None]]
 
@@ -78,16 +82,60 @@ def test_hosts_that_die_while_controllers_are_upgraded_are_missed(
     lived(tmp_path, 3, script)
 
 
-def test_a_standby_takes_over_while_the_store_is_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["refuses", "silent", "slow"])
+def test_a_standby_takes_over_while_the_store_is_away(tmp_path: Path, how: str) -> None:
+    """Once, and a host that died with the leader is paged."""
+
     async def script(work: Work) -> None:
-        before = work.world.leader
-        work.world.store.down = True
-        unit = before or work.world.processes[0]
-        assert unit.node is not None
-        unit.restart_s = 100.0
-        work.world.kill(unit.node)
+        world, store = work.world, work.world.store
+        before, name = world.leader, work.living[0]
+        assert before is not None
+        assert before.node is not None
+        store.slow_ns = 4 * S * (how == "slow")
+        store.down, store.silent = how != "slow", how == "silent"
+        world.kill(world.agents[name].node)
+        world.kill(before.node)
         await asyncio.sleep(5)
-        assert work.world.leader not in {None, before}
-        work.world.store.down = False
+        after = world.leader
+        assert after not in {None, before}
+        await asyncio.sleep(45)
+        assert world.leader is after
+        assert world.pager.paged == {("host-silent", name)}
+        assert work.controller._leadership.epoch == 2
+        store.down = store.silent = False
+        store.slow_ns = 0
 
     lived(tmp_path, 4, script)
+
+
+def test_the_newest_time_of_the_store_is_asked_for_until_it_answers(tmp_path: Path) -> None:
+    """It dates what people ask before an agent is back."""
+
+    async def script(work: Work) -> None:
+        world = work.world
+        for name in work.living:
+            world.kill(world.agents[name].node)
+        world.store.down = True
+        for unit in world.processes:
+            assert unit.node is not None
+            world.kill(unit.node)
+        await asyncio.sleep(20)
+        controller = work.controller
+        assert controller._past.now(0) is None
+        world.store.down = False
+        await asyncio.sleep(11)
+        assert work.controller is controller
+        leader = world.leader
+        assert leader is not None
+        assert leader.node is not None
+        past_ns = controller._past.now(time.monotonic_ns() + leader.node.boot_ns)
+        assert past_ns is not None
+        assert 0 <= past_ns - 12_345 * S <= 11 * S
+
+    with mock.patch.object(WorldStore, "latest_ns", _newest):
+        lived(tmp_path, 5, script)
+
+
+def _newest(self: WorldStore, *_: object) -> int:
+    self._answers()
+    return 12_345 * S

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import NamedTuple, cast
 from unittest import mock
 
-import psycopg
 from cryptography import x509
 from tests.world.agent import Agent, restore, snapshot
 from tests.world.ambient import Log, surroundings
@@ -44,6 +43,7 @@ from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, StateError
 from syntony.mesh.plan import make_plan
 from syntony.model import S
+from syntony.state import postgresql
 from syntony.store import Store
 from syntony.wire.messages import NicInfo
 from syntony.wire.roles import Role
@@ -128,9 +128,11 @@ class Process(Unit):
         store, config = cast("Store", self.world.store), self.world.config(self.address)
         may_take = check_of(config.state)
         while True:
-            if may_take():
+            if await asyncio.to_thread(may_take):
                 with contextlib.suppress(ConfigError, StateError):
-                    return Controller(config, store, make_plan, AnchoredSolver())
+                    return await asyncio.to_thread(
+                        Controller, config, store, make_plan, AnchoredSolver()
+                    )
             await asyncio.sleep(STANDBY_S)
 
     async def _close(self) -> None:
@@ -191,6 +193,10 @@ class World:
         ]
         self.full: set[str] = set()
         """Hosts whose disk is full."""
+        self.job_s = 0.0
+        """Until when a job runs."""
+        self.lossy: dict[str, float] = {}
+        """Hosts whose probes are lost, with when that was last so."""
 
     def _clock(self) -> HostClock:
         return HostClock(round(self.chance.gauss(0, 2 * S)), self.chance.gauss(0, 20_000))
@@ -311,7 +317,10 @@ class World:
             stack.enter_context(
                 surroundings(self.loop, self._of_surroundings, self.log, self.pager.post)
             )
-            stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
+            sessions = SimpleNamespace(connect=self.server.connect)
+            stack.enter_context(
+                mock.patch.object(postgresql, "_session_type", return_value=sessions)
+            )
             stack.enter_context(mock.patch("syntony.agent.spool.os", _disk(self)))
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
             for module in (delivery, ingest):

@@ -42,19 +42,31 @@ uint32_t agent_version(void)
     return atomic_load_explicit(&version, memory_order_relaxed);
 }
 
-struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], int traffic_class)
+/* `until_ns`, or 0: that has passed. */
+static int64_t in_force(int64_t until_ns, int64_t now_ns, int64_t *expires_ns)
 {
-    struct agent_word word = {0};
+    if (until_ns <= now_ns)
+        return 0;
+    if (until_ns < *expires_ns)
+        *expires_ns = until_ns;
+    return until_ns;
+}
+
+struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], int traffic_class,
+                             int64_t now_ns)
+{
+    struct agent_word word = {.expires_ns = INT64_MAX};
     pthread_mutex_lock(&lock);
     for (int i = 0; i < path_count; i++)
         if (memcmp(paths[i].local, local, 16) == 0 && memcmp(paths[i].remote, remote, 16) == 0) {
-            word.held_until_ns = paths[i].held_until_ns;
-            word.avoided_until_ns = paths[i].avoided_until_ns;
+            word.held_until_ns = in_force(paths[i].held_until_ns, now_ns, &word.expires_ns);
+            word.avoided_until_ns = in_force(paths[i].avoided_until_ns, now_ns, &word.expires_ns);
             word.moves = paths[i].moves;
         }
     for (int i = 0; i < rate_count; i++)
         if (memcmp(rates[i].local, local, 16) == 0 && memcmp(rates[i].remote, remote, 16) == 0 &&
-            (rates[i].only_class == 0 || rates[i].only_class == (uint32_t)traffic_class + 1))
+            (rates[i].only_class == 0 || rates[i].only_class == (uint32_t)traffic_class + 1) &&
+            in_force(pacer_until_ns(&rates[i].pacer), now_ns, &word.expires_ns))
             word.pacer = &rates[i].pacer;
     pthread_mutex_unlock(&lock);
     return word;

@@ -167,8 +167,6 @@ static void advance(struct conn *conn, int r)
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    if (rail->state == RAIL_FENCING && conn->watched_ns && now_ns - conn->watched_ns > LOOK_NS)
-        rail->due_ns += now_ns - conn->watched_ns - LOOK_NS; /* a pause: what its NIC has said is not read yet */
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
     unsigned failures = atomic_load_explicit(&conn->queues[r].port->failures, memory_order_relaxed);
@@ -180,9 +178,11 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
     if (conn->build[r].running)
         return;
     if (rail_overdue(rail, now_ns)) {
-        if (rail->state == RAIL_FENCING)
+        if (rail->state == RAIL_FENCING) {
+            poll_rail(conn, r); /* this thread may have been paused since it did */
+            advance(conn, r);
             abandon(conn, r);
-        else
+        } else
             conn_fail_rail(conn, r, "no answer");
     }
     if (conn->is_sender && rail_leaves(rail, conn_living(conn), now_ns))
@@ -278,8 +278,11 @@ static void look_around(struct conn *conn, bool calm)
     for (int r = 0; r < conn->rails; r++)
         if (conn->finished[r] && conn->flow[r])
             tell_finished(conn, r, now_ns);
-    for (int r = 0; r < conn->rails; r++)
+    for (int r = 0; r < conn->rails; r++) {
         watch_rail(conn, r, now_ns);
+        if (!calm) /* queue pairs that were taken away may have taken seconds */
+            now_ns = clock_ns();
+    }
     watch_whole(conn, now_ns);
 }
 

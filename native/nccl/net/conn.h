@@ -45,6 +45,7 @@ struct conn {
         struct receiver receiver;
     };
     uint32_t agent_seen;
+    int64_t agent_expires_ns; /* the first of what the agent has said */
     uint32_t moves[MAX_RAILS]; /* orders to move, of the agent, that are known */
     bool is_ordered; /* how to send: one of the next two says something */
     struct pacer *pacer[MAX_RAILS]; /* or NULL */

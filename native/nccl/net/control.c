@@ -268,20 +268,23 @@ void conn_take_controls(struct conn *conn, int64_t now_ns)
 void conn_obey_agent(struct conn *conn, int64_t now_ns)
 {
     uint32_t version = agent_version();
-    if (conn->looked_at_agent && version == conn->agent_seen)
+    if (conn->looked_at_agent && version == conn->agent_seen && now_ns < conn->agent_expires_ns)
         return;
     bool first = !conn->looked_at_agent;
     conn->agent_seen = version;
     conn->looked_at_agent = true;
+    conn->agent_expires_ns = INT64_MAX;
     conn->is_ordered = false;
     for (int r = 0; r < conn->rails; r++) {
         struct agent_word word = agent_word(conn->way[r].local, conn->way[r].remote,
-                                            queues_class(conn->traffic_class));
+                                            queues_class(conn->traffic_class), now_ns);
         int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];
         conn->pacer[r] = word.pacer;
         conn->avoided_until_ns[r] = word.avoided_until_ns;
-        conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns > now_ns;
+        conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns;
+        if (word.expires_ns < conn->agent_expires_ns)
+            conn->agent_expires_ns = word.expires_ns;
         rail->move |= !first && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
@@ -289,7 +292,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         rail->agent_held_until_ns = until_ns;
         if (conn->is_sender)
             continue;
-        struct control control = {.kind = until_ns > now_ns ? CONTROL_LEAVE : CONTROL_RETURN,
+        struct control control = {.kind = until_ns ? CONTROL_LEAVE : CONTROL_RETURN,
                                   .rail = (uint8_t)r, .hold_ns = until_ns - now_ns};
         link_send(&conn->link, &control, NULL);
     }

@@ -11,6 +11,11 @@ void pacer_set(struct pacer *pacer, uint64_t rate_bps, int64_t until_ns, int64_t
         atomic_store(&pacer->next_ns, 0);
 }
 
+int64_t pacer_until_ns(const struct pacer *pacer)
+{
+    return atomic_load(&pacer->rate_bps) ? atomic_load(&pacer->until_ns) : 0;
+}
+
 static uint64_t rate_now(const struct pacer *pacer, int64_t now_ns)
 {
     return now_ns < atomic_load_explicit(&pacer->until_ns, memory_order_relaxed)

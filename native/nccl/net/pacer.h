@@ -14,6 +14,7 @@ struct pacer {
 
 /* `until_ns` 0: for ever. An order that renews one keeps what is not paid for yet. */
 void pacer_set(struct pacer *pacer, uint64_t rate_bps, int64_t until_ns, int64_t now_ns);
+int64_t pacer_until_ns(const struct pacer *pacer); /* void from then on; 0: there is no rate */
 /* Whether something may be sent now. Somebody else may take the turn before `pacer_sent`: the rate is
  * kept all the same, over a little longer. */
 bool pacer_allows(const struct pacer *pacer, int64_t now_ns);

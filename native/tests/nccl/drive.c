@@ -22,6 +22,13 @@ int drive_logged(const char *text)
     return found;
 }
 
+void drive_forget_log(void)
+{
+    pthread_mutex_lock(&lines_lock);
+    memset(lines, 0, sizeof lines);
+    pthread_mutex_unlock(&lines_lock);
+}
+
 static void log_line(int level, unsigned long subsystems, const char *file, int line,
                      const char *format, ...)
 {

@@ -44,5 +44,6 @@ int drive_test(const struct net *net, void *request, int *done, int *sizes);
 int drive_close(const struct net *net, int slot, void *what);
 int drive_finalize(const struct net *net);
 int drive_logged(const char *text); /* how many of the last 256 lines of the log have it */
+void drive_forget_log(void);        /* they are none from now on */
 
 #endif

@@ -56,6 +56,19 @@ void connect_both(void)
 
 static int connections;
 
+void begin_with_agent(void)
+{
+    setenv("SYNTONY_NCCL_TC", "104", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 0); /* 2 x 1 s: no rail is left by chance */
+    faults_start_agent();
+    begin();
+    connect_both();
+    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < HANG_MS;)
+        usleep(1000);
+    CHECK(faults_page() != NULL);
+    exchange_for(100);
+}
+
 void connect_both_by(int device)
 {
     connections++;

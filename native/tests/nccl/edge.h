@@ -22,6 +22,7 @@ void nap_for(unsigned us);
 void nap(void);          /* between two looks: NCCL's thread takes none, but tests share few cores */
 void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
+void begin_with_agent(void); /* also connected, and the agent has answered */
 void connect_both_by(int device); /* of the sender; otherwise device 0 */
 void listen_again(void); /* for one more connection; the ones before stay */
 void close_sender(void); /* from then on there is none */

@@ -67,6 +67,8 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
     cqe->due_ns = due_ns ? due_ns : fake_now() + device->fault.completion_delay_ns;
     cqe->stamp = fake_stamp(device);
     cqe->wc = *wc;
+    cqe->pair = pair;
+    cqe->psn = pair->sends ? pair->sends->psn : 0;
     cqe->wc.qp_num = pair->base.qp_num;
     if (++cq->waiting > cq->depth && cq->depth)
         fake_misused("a completion queue overruns");
@@ -78,6 +80,21 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
     if (cq->first == cqe)
         atomic_store(&cq->ready_ns, cqe->due_ns);
     return cqe;
+}
+
+void fake_drop_first(struct cq *cq)
+{
+    struct cqe *cqe = cq->first;
+    struct pair *pair = pairs[cqe->wc.qp_num];
+    cq->first = cqe->next;
+    cq->waiting--;
+    if (cq->first == NULL)
+        cq->last = &cq->first;
+    if (pair == cqe->pair && cqe->wc.opcode & IBV_WC_RECV)
+        pair->receive_count--;
+    else if (pair == cqe->pair)
+        pair->freed_psn = cqe->psn + 1;
+    free(cqe);
 }
 
 static struct cqe *complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id,

@@ -39,7 +39,7 @@ struct entry { /* of a send queue */
 };
 
 struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
-struct cqe { struct cqe *next; int64_t due_ns, stamp; struct ibv_wc wc; };
+struct cqe { struct cqe *next; struct pair *pair; uint32_t psn; int64_t due_ns, stamp; struct ibv_wc wc; };
 
 struct cq { /* `ready_ns`: when the first is due */
     union {
@@ -59,6 +59,8 @@ struct pair {
     int port, peer_port; /* a NIC looks at where a packet is from, not at the number of its sender */
     bool gone;
     uint32_t peer, label, next_psn, expected_psn;
+    uint32_t freed_psn; /* work requests before it have no place in the queue any more */
+    unsigned send_room, receive_room, receive_count; /* rooms of 0: not known */
     uint8_t timeout, retry_count;
     int retries;
     int64_t progress_ns, last_due_ns;
@@ -115,6 +117,8 @@ void fake_step(void); /* everything that is due */
 bool fake_is_due(int64_t now_ns);
 struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc,
                           int64_t due_ns);
+/* Of one that is read: the work requests up to it give their places back. */
+void fake_drop_first(struct cq *cq);
 void fake_transmit(struct pair *pair, struct packet *packet);
 
 bool fake_knows(int port, uint32_t key); /* memory that is registered with this port's device */

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fake_network.h"
 
@@ -164,6 +165,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
                                  .recv_cq = attr->recv_cq, .qp_num = number, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
     pair->port = (int)(device - devices);
+    pair->send_room = attr->cap.max_send_wr;
+    pair->receive_room = attr->cap.max_recv_wr;
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
@@ -240,7 +243,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (mask & IBV_QP_RQ_PSN)
         pair->expected_psn = attr->rq_psn;
     if (mask & IBV_QP_SQ_PSN)
-        pair->next_psn = attr->sq_psn;
+        pair->next_psn = pair->freed_psn = attr->sq_psn;
     if (mask & IBV_QP_TIMEOUT) {
         pair->timeout = attr->timeout;
         pair->retry_count = attr->retry_cnt;
@@ -276,6 +279,10 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
     struct device *device = &devices[pair->port];
+    int64_t takes_ns = device->machine.destroying_ns;
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){takes_ns / 1000000000, takes_ns % 1000000000}, NULL);
+    pthread_mutex_lock(&lock);
     if (vendor.leftovers)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     pair->base.state = IBV_QPS_RESET;

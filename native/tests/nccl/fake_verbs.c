@@ -62,6 +62,8 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
             pthread_mutex_unlock(&lock);
             return EINVAL;
         }
+        if (pair->send_room && pair->next_psn - pair->freed_psn >= pair->send_room)
+            fake_misused("a send queue overruns");
         struct entry *entry = calloc(1, sizeof *entry);
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
                                 .address = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey,
@@ -96,6 +98,8 @@ static int do_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
     pthread_mutex_lock(&lock);
     for (; wr; wr = wr->next) {
         *bad = wr;
+        if (++pair->receive_count > pair->receive_room && pair->receive_room)
+            fake_misused("a receive queue overruns");
         struct receive *receive = calloc(1, sizeof *receive);
         receive->wr_id = wr->wr_id;
         if (wr->num_sge) {
@@ -130,13 +134,8 @@ static int do_poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
         return -1;
     }
     while (got < room && cq->first && cq->first->due_ns <= now_ns) {
-        struct cqe *cqe = cq->first;
-        wc[got++] = cqe->wc;
-        cq->waiting--;
-        cq->first = cqe->next;
-        if (cq->first == NULL)
-            cq->last = &cq->first;
-        free(cqe);
+        wc[got++] = cq->first->wc;
+        fake_drop_first(cq);
     }
     atomic_store(&cq->ready_ns, cq->first ? cq->first->due_ns : INT64_MAX);
     pthread_mutex_unlock(&lock);
@@ -182,11 +181,30 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     return result;
 }
 
+static atomic_bool pauses; /* a machine has `pausing_ns` */
+
+static void pause_once(struct ibv_cq *cq)
+{
+    bool waits = false;
+    pthread_mutex_lock(&lock);
+    struct fake_machine *machine = &fake_device_of(cq->context)->machine;
+    for (uint32_t i = 1; machine->pausing_ns && i < pair_count; i++)
+        waits |= pairs[i] && !pairs[i]->gone && pairs[i]->base.send_cq == cq &&
+                 pairs[i]->base.state == IBV_QPS_ERR;
+    int64_t for_ns = waits ? machine->pausing_ns : 0;
+    if (waits)
+        machine->pausing_ns = 0;
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){for_ns / 1000000000, for_ns % 1000000000}, NULL);
+}
+
 static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)
 {
     int64_t begun_ns = fake_now();
     int got = do_poll_cq(cq, room, wc);
     account(begun_ns, &cost.polling_ns, &cost.polls);
+    if (got == 0 && atomic_load_explicit(&pauses, memory_order_relaxed))
+        pause_once(cq);
     return got;
 }
 
@@ -400,6 +418,7 @@ void fake_set_machine(int port, const struct fake_machine *machine)
 {
     pthread_mutex_lock(&lock);
     devices[port].machine = *machine;
+    atomic_store(&pauses, atomic_load(&pauses) || machine->pausing_ns);
     pthread_mutex_unlock(&lock);
 }
 

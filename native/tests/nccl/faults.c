@@ -35,9 +35,8 @@ static struct {
     int (*queue_pairs)(void);
     int (*objects)(void);
 } fake;
-static struct syn_job_page *page;
-static int agent_fd; /* of the process that has it */
-static uint64_t notices;
+static struct { struct syn_job_page *page; int fd; uint64_t notices; } asked[2]; /* of a process each */
+static int listener, processes, asked_count;
 static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
@@ -53,10 +52,10 @@ uint64_t faults_draw(uint64_t *random)
     return *random;
 }
 
-static void *serve(void *argument)
+static void *serve(void *unused)
 {
-    int listener = *(int *)argument;
-    for (;;) {
+    (void)unused;
+    while (asked_count < processes) {
         int fd = accept(listener, NULL, NULL), page_fd, error;
         if (fd < 0)
             return NULL;
@@ -78,35 +77,49 @@ static void *serve(void *argument)
             close(fd);
             continue;
         }
-        unlink(getenv("SYNTONY_AGENT")); /* many of these tests are killed */
+        if (asked_count + 1 == processes) /* many of these tests are killed */
+            unlink(getenv("SYNTONY_AGENT"));
         pthread_mutex_lock(&page_lock);
-        page = made;
-        agent_fd = fd;
-        notices = 0;
+        asked[asked_count].page = made;
+        asked[asked_count++].fd = fd;
         pthread_mutex_unlock(&page_lock);
     }
+    return NULL;
 }
 
-void faults_start_agent(void)
+void faults_name_agent(int count)
 {
-    static int listener;
+    processes = count;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
     unlink(address.sun_path);
     listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4))
+        abort();
+    setenv("SYNTONY_AGENT", address.sun_path, 1);
+}
+
+void faults_serve_agent(void)
+{
     pthread_t thread;
-    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4) ||
-        pthread_create(&thread, NULL, serve, &listener))
+    if (pthread_create(&thread, NULL, serve, NULL))
         abort();
     pthread_detach(thread);
-    setenv("SYNTONY_AGENT", address.sun_path, 1);
+}
+
+void faults_start_agent(void)
+{
+    faults_name_agent(1);
+    faults_serve_agent();
 }
 
 void faults_end_agent(void)
 {
     pthread_mutex_lock(&page_lock);
-    close(agent_fd);
-    page = NULL;
+    for (int i = 0; i < asked_count; i++) {
+        close(asked[i].fd);
+        asked[i].page = NULL;
+    }
     pthread_mutex_unlock(&page_lock);
 }
 
@@ -163,8 +176,9 @@ void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t r
     address_of(local, notice.local);
     address_of(remote, notice.remote);
     pthread_mutex_lock(&page_lock);
-    if (page)
-        syn_job_page_notify(page, notices++, &notice);
+    for (int i = 0; i < asked_count; i++)
+        if (asked[i].page)
+            syn_job_page_notify(asked[i].page, asked[i].notices++, &notice);
     pthread_mutex_unlock(&page_lock);
 }
 
@@ -339,7 +353,7 @@ void faults_event(int port, int event)
 void *faults_page(void)
 {
     pthread_mutex_lock(&page_lock);
-    void *own = page;
+    void *own = asked[0].page;
     pthread_mutex_unlock(&page_lock);
     return own;
 }

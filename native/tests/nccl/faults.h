@@ -14,8 +14,12 @@ static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
+/* The same in two steps, of up to two processes: the second makes a thread, before which they are to be
+ * forked: a child has the locks that threads of its parent held. */
+void faults_name_agent(int processes);
+void faults_serve_agent(void);
 void faults_end_agent(void); /* it dies */
-/* Its page, once a process has it; NULL until then. */
+/* Its page, once the first process has it; NULL until then. */
 void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */

@@ -95,25 +95,48 @@ static void work_never_ends(void)
     both_rails_carry();
 }
 
-/* A pause in which a NIC drains a rail is not its time: what it says is read after it. */
-static void drains_while_nobody_calls(void)
+/* And takes seconds to destroy them, in which those of the other rail are made: the peer has as long to
+ * answer as ever. */
+static void work_never_ends_for_long(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1);
+    begin();
+    connect_both();
+    until_both_up();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 2; port++)
+        faults_machine(port, &(struct fake_machine){.destroying_ns = INT64_C(1900000000)});
+    faults_slow_completions(0, INT64_C(1000000000000), 0);
+    faults_port(0, 0);
+    faults_error(1);
+    for (int64_t begun = now_ms(); drive_logged("is back") < 2;) { /* at both ends */
+        CHECK(now_ms() - begun < HANG_MS);
+        pump(request, 100);
+    }
+    for (int port = 0; port < 2; port++)
+        faults_machine(port, &(struct fake_machine){0});
+    close_sender();
+    CHECK_EQUAL(drive_logged("rails left 2 times"), 1);
+}
+
+/* It ends its work while the thread that polls for it is paused, for longer than it may take: that is read
+ * before its queue pairs are taken away. */
+static void drains_while_we_are_paused(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     connect_both();
-    void *request = post_receive(sizeof to);
-    pump(request, 50);
-    faults_slow_completions(2, INT64_C(4000000000), 0);
-    faults_port(2, 0);
-    while (drive_logged("rail fake2 is left") == 0)
-        pump(request, 1);
-    usleep(3000000);
-    pump(request, 50);
-    faults_slow_completions(2, 0, 0);
-    faults_port(2, 1);
-    int result = 0;
-    void *sent = post_send(sizeof from, request, &result);
-    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    for (int port = 0; port < 4; port += 2) {
+        until_both_up();
+        faults_slow_completions(port, 200000000, 0);
+        faults_machine(port, &(struct fake_machine){.pausing_ns = INT64_C(2500000000)});
+        int64_t begun = now_ms();
+        faults_port(port, 0);
+        while (now_ms() - begun < 2500)
+            exchange();
+        faults_slow_completions(port, 0, 0);
+        faults_port(port, 1);
+    }
     until_both_up();
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
@@ -332,7 +355,9 @@ int main(int argc, char **argv)
         {"none_to_return_with", none_to_return_with},
         {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes},
-        {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends}, {"drains_while_nobody_calls", drains_while_nobody_calls},
+        {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends},
+        {"work_never_ends_for_long", work_never_ends_for_long},
+        {"drains_while_we_are_paused", drains_while_we_are_paused},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},

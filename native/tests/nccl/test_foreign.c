@@ -132,12 +132,11 @@ static void leftovers(void)
     CHECK(drive_logged("cannot be made ready to send") > 0);
 }
 
-static void begin_with_agent(void)
+static void begin_patiently_with_agent(void)
 {
-    faults_start_agent();
-    begin_patiently();
-    for (int64_t begun = now_ms(); faults_page() == NULL; exchange())
-        CHECK(now_ms() - begun < HANG_MS);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1);
+    begin_with_agent();
+    until_both_up();
 }
 
 /* What either end's agent says holds as long as it says, without its word that it is over, and no rail that
@@ -145,7 +144,7 @@ static void begin_with_agent(void)
 static void notices_expire(void)
 {
     enum { FOR_NS = 300000000, NOTICES = 6 };
-    begin_with_agent();
+    begin_patiently_with_agent();
     for (int i = 0; i < NOTICES; i++) {
         int rail = i % 2, end = i / 2 % 2, before = drive_logged("is back");
         int64_t begun = now_ms();
@@ -166,7 +165,7 @@ static void notices_of_other_paths(void)
     enum { PORTS = 6, NOTICES = 40 };
     uint64_t random = (uint64_t)now_ms() | 1;
     fprintf(stderr, "seed %llu\n", (unsigned long long)random);
-    begin_with_agent();
+    begin_patiently_with_agent();
     for (int i = 0; i < NOTICES; i++) {
         int local = (int)(faults_draw(&random) % PORTS), remote = (int)(faults_draw(&random) % PORTS);
         if (local % 2 != remote % 2 || local / 2 == remote / 2 || local > 3 || remote > 3)

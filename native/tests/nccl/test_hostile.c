@@ -89,11 +89,7 @@ static void *scribble(void *unused)
 static void page_is_scribbled_on(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 17 s: only its event says that a port is down */
-    faults_start_agent();
-    begin();
-    connect_both();
-    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < HANG_MS;)
-        usleep(1000);
+    begin_with_agent();
     pthread_t thread;
     atomic_store(&scribbling, true);
     CHECK_EQUAL(pthread_create(&thread, NULL, scribble, NULL), 0);

@@ -10,19 +10,6 @@ enum { LABELS = 8, CLASS = 104 };
 static const int64_t FOR_EVER_NS = 0, LONG_NS = INT64_C(600000000000);
 static const uint64_t NEARLY_NOTHING_BPS = 8; /* a byte a second */
 
-static void begin_with_agent(void)
-{
-    setenv("SYNTONY_NCCL_TC", "104", 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "18", 0); /* 2 x 1 s: no rail is left by chance */
-    faults_start_agent();
-    begin();
-    connect_both();
-    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < HANG_MS;)
-        usleep(1000);
-    CHECK(faults_page() != NULL);
-    exchange_for(100);
-}
-
 /* What the page says of a rail of the sender: -1: nothing. */
 static int failed(int rail)
 {
@@ -55,53 +42,6 @@ static void leave_and_return(void)
     faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
     until_pairs(8);
     until_failed(0, 0);
-}
-
-static void receivers_agent_says_so(void)
-{
-    begin_with_agent();
-    until_pairs(8);
-    for (int i = 0; i < 2; i++) {
-        faults_order(SYN_JOB_PATH_DEAD, 3, 1, i ? FOR_EVER_NS : LONG_NS, 0, 0);
-        until_pairs(4);
-        faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
-        until_both_up();
-    }
-}
-
-/* What one end's agent says does not end what the other one's has said. */
-static void both_agents_count(void)
-{
-    begin_with_agent();
-    until_both_up();
-    faults_order(SYN_JOB_PATH_DEAD, 2, 0, LONG_NS, 0, 0);
-    until_pairs(4);
-    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
-    usleep(20000);
-    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
-    exchange_for(300);
-    until_pairs(4);
-    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
-    faults_order(SYN_JOB_PATH_ALIVE, 2, 0, FOR_EVER_NS, 0, 0);
-    exchange_for(300);
-    until_pairs(4);
-    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
-    until_pairs(8);
-}
-
-/* The agents of both ends speak of different rails at one moment: one is left, and one stays. */
-static void ends_disagree(void)
-{
-    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
-    setenv("SYNTONY_NCCL_SURVIVE_MS", "0", 1); /* without any rail it ends at once */
-    begin_with_agent();
-    for (int i = 0; i < 10; i++) {
-        until_both_up();
-        faults_order(SYN_JOB_PATH_DEAD, i % 2, i % 2 + 2, LONG_NS, 0, 0);
-        faults_order(SYN_JOB_PATH_DEAD, 3 - i % 2, 1 - i % 2, LONG_NS, 0, 0);
-        until_pairs(4);
-        faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
-    }
 }
 
 static void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns)
@@ -215,6 +155,20 @@ static void avoid(int rail, int64_t for_ns)
     faults_order(SYN_JOB_PATH_AVOID, rail, rail + 2, for_ns, 0, 0);
 }
 
+/* Of InfiniBand, too, paths are between GIDs. */
+static void paths_of_infiniband(void)
+{
+    for (int port = 0; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){.infiniband = 1});
+    begin_with_agent();
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    until_failed(0, 1);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
+    until_both_up();
+}
+
 /* A rail that begins without an address: the agent learns of its path when it has one, and what it said of
  * that before holds. */
 static void address_comes_later(void)
@@ -303,19 +257,21 @@ static void avoid_everything(void)
     until_carried_by(1);
 }
 
-/* Of a message of 1 MiB, by a connection of its own. */
-static uint64_t chunks_of_a_large_message(void)
+/* Of a message of 1 MiB, by a connection that carries no others. */
+static uint64_t chunks_of_one_more(void)
 {
     enum { SIZE = 1 << 20 };
-    static char source[SIZE], target[SIZE];
-    void *here, *there, *data = target, *request = NULL, *sent = NULL;
+    static char source[SIZE], target[SIZE], next;
+    static void *here, *there, *of;
+    void *data = target, *request = NULL, *sent = NULL;
     size_t size = SIZE;
     int tag = 0;
-    listen_again();
-    connect_both();
-    memset(source, 7, SIZE);
-    CHECK_EQUAL(drive_reg(&net, sender, source, SIZE, &here), 0);
-    CHECK_EQUAL(drive_reg(&net, receiver, target, SIZE, &there), 0);
+    memset(source, ++next, SIZE);
+    if (of != sender) {
+        of = sender;
+        CHECK_EQUAL(drive_reg(&net, sender, source, SIZE, &here), 0);
+        CHECK_EQUAL(drive_reg(&net, receiver, target, SIZE, &there), 0);
+    }
     CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &there, &request), 0);
     CHECK(request != NULL);
     pump(request, 100); /* the sender has its clear-to-send, and has looked at orders */
@@ -325,6 +281,13 @@ static uint64_t chunks_of_a_large_message(void)
     CHECK_EQUAL(results_of(request, sent, NULL), 0);
     CHECK_EQUAL(memcmp(source, target, SIZE), 0);
     return faults_writes() - before;
+}
+
+static uint64_t chunks_of_a_large_message(void)
+{
+    listen_again();
+    connect_both();
+    return chunks_of_one_more();
 }
 
 /* A chunk by each rail. */
@@ -342,6 +305,30 @@ static void large_messages(void)
     avoid(0, -1);
     until_carried_by(0);
     CHECK_EQUAL(chunks_of_a_large_message(), 2);
+}
+
+static void until_chunks(uint64_t wanted)
+{
+    for (int64_t begun = now_ms(); chunks_of_one_more() != wanted;)
+        CHECK(now_ms() - begun < HANG_MS);
+}
+
+/* An order that has ended is none, also if it expired: chunks are large again. */
+static void orders_end(void)
+{
+    begin_with_agent();
+    CHECK_EQUAL(chunks_of_a_large_message(), 2);
+    for (int i = 0; i < 2; i++) {
+        order_both(SYN_JOB_PATH_PACE, UINT64_C(1000000000), 0, LONG_NS);
+        until_chunks(4);
+        order_both(SYN_JOB_PATH_PACE, 0, 0, FOR_EVER_NS);
+        until_chunks(2);
+        for (int64_t begun = now_ms(); chunks_of_one_more() != 4;) { /* the order may come late */
+            CHECK(now_ms() - begun < HANG_MS);
+            order_both(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, UINT64_C(1000000000), 0, 1000000000);
+        }
+        until_chunks(2);
+    }
 }
 
 static int count_new(const uint32_t *before, const uint32_t *after)
@@ -449,17 +436,6 @@ static void many_paths(void)
     until_carried_by(0);
 }
 
-/* What an agent that has died said is void. */
-static void agent_dies(void)
-{
-    begin_with_agent();
-    until_both_up();
-    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
-    until_pairs(4);
-    faults_end_agent();
-    until_pairs(8);
-}
-
 /* The path of a rail that is not connected yet is known, if both ends have addresses. */
 static void neighbour_comes_later(void)
 {
@@ -472,29 +448,17 @@ static void neighbour_comes_later(void)
     until_failed(0, 0);
 }
 
-static void observe_only(void)
-{
-    setenv("SYNTONY_NCCL_OBSERVE", "1", 1);
-    faults_start_agent();
-    begin();
-    connect_both();
-    exchange_for(1500);
-    CHECK(faults_page() == NULL); /* it never asked for one */
-}
-
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
-        {"address_comes_later", address_comes_later}, {"ends_disagree", ends_disagree},
-        {"both_agents_count", both_agents_count}, {"flows_are_of_paths", flows_are_of_paths},
+        {"leave_and_return", leave_and_return}, {"address_comes_later", address_comes_later},
+        {"flows_are_of_paths", flows_are_of_paths}, {"paths_of_infiniband", paths_of_infiniband},
         {"small_messages_take_turns", small_messages_take_turns},
-        {"large_messages", large_messages},
+        {"large_messages", large_messages}, {"orders_end", orders_end},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
         {"avoid_ends_with_failover", avoid_ends_with_failover},
         {"avoid_everything", avoid_everything}, {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},
         {"pace_of_a_class", pace_of_a_class}, {"many_paths", many_paths},
-        {"agent_dies", agent_dies}, {"neighbour_comes_later", neighbour_comes_later},
-        {"observe_only", observe_only}};
+        {"neighbour_comes_later", neighbour_comes_later}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

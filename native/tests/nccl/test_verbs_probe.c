@@ -1,8 +1,11 @@
 /* Probes over verbs, on the fake provider. test_verbs_probe PROVIDER CASE SEED */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "syn_packet.h"
@@ -158,6 +161,38 @@ static void infiniband(void)
     close_both();
     for (int at = 0; at < ENDS; at++)
         fake.set_machine(at, &(struct fake_machine){0});
+}
+
+/* What the kernel says of loopback's hardware address. */
+static void say_address(const char *text)
+{
+    FILE *file = fopen("/sys/class/net/lo/address", "w");
+    CHECK(file != NULL && fputs(text, file) > 0 && fclose(file) == 0);
+}
+
+/* An IPoIB interface's address is not among its port's GIDs: the end of its hardware address is one. */
+static void ipoib(void)
+{
+    enum { SKIPPED = 77 };
+    char message[256] = "";
+    struct syn_probe_nic nic = nic_of(0, SYN_PLANE_VERBS, 1);
+    struct syn_verbs_endpoint own;
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", "/sys/class/net", "tmpfs", 0, NULL) || mkdir("/sys/class/net/lo", 0755))
+        exit(SKIPPED);
+    memcpy(nic.address, (uint8_t[4]){192, 168, 1, 1}, 4);
+    for (int at = 0; at < FAKE_PORTS; at++)
+        fake.set_machine(at, &(struct fake_machine){.infiniband = 1, .gid_kind = 2});
+    ends[0].verbs = open_engine(SYN_PLANE_VERBS);
+    say_address("00:00:00:00:00:03\n");
+    CHECK_EQUAL(syn_probe_attach(ends[0].verbs, 0, &nic, message), SYN_ERROR_ABSENT);
+    say_address("80:00:00:48:fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:33\n"); /* another port */
+    CHECK_EQUAL(syn_probe_attach(ends[0].verbs, 0, &nic, message), SYN_ERROR_ABSENT);
+    say_address("80:00:00:48:fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:03\n");
+    CHECK_EQUAL(syn_probe_attach(ends[0].verbs, 0, &nic, message), SYN_OK);
+    CHECK_EQUAL(syn_probe_read_endpoints(ends[0].verbs, &own, 1), 1);
+    CHECK(own.infiniband && own.lid == 3 && own.gid[0] == 0xfe && own.gid[15] == 3);
+    syn_probe_close(ends[0].verbs);
 }
 
 static void lacks(struct fake_machine machine, const char *word)
@@ -361,6 +396,7 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"pairs", pairs},     {"classes", classes},       {"restart", restart},
                  {"stamps", stamps},   {"infiniband", infiniband}, {"missing", missing},
+                 {"ipoib", ipoib},
                  {"gone", gone},       {"churn", churn},           {"ways", ways}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (strcmp(words[2], cases[i].name) == 0) {

@@ -54,11 +54,12 @@ class OperationsPage(HandedPage):
         """Records that could not be used, a page that is none included."""
         return self._reader.malformed + self.refused
 
-    def read(self) -> NewOperations | None:
-        """Operations reported since the last call; None as long as the process has sent no page."""
+    def read(self, *, last: bool = False) -> NewOperations | None:
+        """Operations reported since the last call; None as long as the process has sent no page.
+        `last`: the process has ended."""
         if not self.is_there():
             return None
-        return self._reader.read(self.bytes_at, time.monotonic_ns())
+        return self._reader.read(self.bytes_at, time.monotonic_ns(), last=last)
 
 
 PROCESSES_NS = 2 * S
@@ -94,7 +95,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
         """Of processes that ended."""
 
     def _leave(self, peer: Peer[OperationsPage]) -> None:
-        reported = peer.page.read()
+        reported = peer.page.read(last=True)
         self._malformed += peer.page.malformed
         if reported is not None:
             self._ended.append(_Source(peer.process, reported))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from syntony.alerts.incident_texts import RANK
+from syntony.alerts.incidents import Incident
 from syntony.alerts.observations import Containment
-
-if TYPE_CHECKING:
-    from syntony.alerts.incidents import Incident
 
 
 def is_reported(incident: Incident) -> bool:

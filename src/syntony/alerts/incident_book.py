@@ -37,9 +37,9 @@ from syntony.alerts.incidents import (
     forget,
 )
 from syntony.alerts.observations import Containment, Measured, Observation
-from syntony.alerts.paging import exact_first, postpone, wait_from, wait_ns
+from syntony.alerts.paging import exact_first, is_silenced, postpone, wait_from, wait_ns
 from syntony.alerts.rules import Rule, Severity
-from syntony.alerts.silences import Silence, covers
+from syntony.alerts.silences import Silence
 from syntony.errors import UsageError
 from syntony.model import DAY_NS, S
 
@@ -456,7 +456,7 @@ class Book:
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            incident.silenced = covers(
+            incident.silenced = is_silenced(
                 self.state.silences, incident, topology, now_ns, proven=rule.proven
             )
             # Afterwards it falls with the window of a count, so that any new event shows.

@@ -4,16 +4,13 @@ better what the fault is. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from syntony.alerts.incident_texts import own_summary
+from syntony.alerts.incidents import Incident, Streak
 from syntony.alerts.observations import Containment
 from syntony.alerts.render import instant
 from syntony.alerts.rules import Rule
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from syntony.alerts.incidents import Incident, Streak
 
 CONFIRM_TIMES = 5
 """Consecutive bad evaluations after which an inferred name may replace another one, …"""

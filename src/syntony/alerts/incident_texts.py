@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from syntony.alerts.incidents import Incident
 from syntony.alerts.observations import Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.model import S, format_ns
-
-if TYPE_CHECKING:
-    from syntony.alerts.incidents import Incident
 
 MAX_EVIDENCE = 20
 MAX_JOBS = 8

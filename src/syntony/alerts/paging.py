@@ -1,4 +1,4 @@
-"""When an incident may page, and which of several pages first. Pure."""
+"""Whether and when an incident may page, and which of several pages first. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from syntony.alerts.incidents import Incident, IncidentChange
 from syntony.alerts.observations import Containment
 from syntony.alerts.rules import Rule
+from syntony.alerts.silences import Silence
 
 
 def wait_ns(incident: Incident, rule: Rule, live: int) -> int:
@@ -36,3 +37,36 @@ def wait_from(at_ns: int, changes: Iterable[IncidentChange], now_ns: int) -> Non
     for incident in (change.incident for change in changes):
         if incident.held_ns == now_ns:
             incident.held_ns = at_ns
+
+
+def is_silenced(
+    silences: Iterable[Silence],
+    incident: Incident,
+    topology: Containment,
+    now_ns: int,
+    *,
+    proven: bool,
+) -> bool:
+    """Whether an incident is silenced now: its subject or a part of that, or each of the components
+    that it describes, or all that these were reached over.
+
+    Args:
+        silences: also those that are over, or have not begun.
+        incident: what may page.
+        topology: what its subject consists of.
+        now_ns: fleet time.
+        proven: whether its rule is.
+    """
+    active = [each for each in silences if each.first_ns <= now_ns < each.last_ns]
+    if not active:
+        return False
+
+    def is_covered(name: str) -> bool:
+        names = {name, *topology.parts(name)}
+        return any(silence.matches(incident.rule, names) for silence in active)
+
+    members = incident.members if proven else ()
+    groups = (members, incident.via, topology.hosts(incident.subject))
+    return is_covered(incident.subject) or any(
+        each and all(map(is_covered, each)) for each in groups
+    )

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.model.names import did_you_mean
-
-if TYPE_CHECKING:
-    from syntony.alerts.incidents import Incident
-    from syntony.alerts.observations import Containment
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,37 +54,4 @@ def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
     return (
         f"nothing is called {silence.subject!r} now{hint} The silence is in force, for what comes "
         "by that name; `syntony incidents silence --end NUMBER` ends it"
-    )
-
-
-def covers(
-    silences: Iterable[Silence],
-    incident: Incident,
-    topology: Containment,
-    now_ns: int,
-    *,
-    proven: bool,
-) -> bool:
-    """Whether an incident is silenced now: its subject or a part of that, or each of the components
-    that it describes, or all that these were reached over.
-
-    Args:
-        silences: also those that are over, or have not begun.
-        incident: what may page.
-        topology: what its subject consists of.
-        now_ns: fleet time.
-        proven: whether its rule is.
-    """
-    active = [each for each in silences if each.first_ns <= now_ns < each.last_ns]
-    if not active:
-        return False
-
-    def is_covered(name: str) -> bool:
-        names = {name, *topology.parts(name)}
-        return any(silence.matches(incident.rule, names) for silence in active)
-
-    members = incident.members if proven else ()
-    groups = (members, incident.via, topology.hosts(incident.subject))
-    return is_covered(incident.subject) or any(
-        each and all(map(is_covered, each)) for each in groups
     )

@@ -358,14 +358,22 @@ def _dark(uplinks: Sequence[int], used: frozenset[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def name_columns(names: Sequence[str]) -> list[tuple[str, ...]] | None:
+    """Words and numbers of at least two names, by their place; None: not all have as many."""
+    split = [re.split(r"(\d+)", name) for name in names]
+    if len(names) < 2 or len({len(words) for words in split}) != 1:
+        return None
+    return list(zip(*split, strict=True))
+
+
 def pattern(names: Sequence[str]) -> str:
     """What names have in common, with ``*`` for numbers that differ; else the first and how many
     more.
     """
-    split = [re.split(r"(\d+)", name) for name in names]
-    if not split or len({len(words) for words in split}) != 1:
+    found = name_columns(names)
+    if found is None:
         return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
-    columns = [set(column) for column in zip(*split, strict=True)]
+    columns = [set(column) for column in found]
     if any(len(words) > 1 and place % 2 == 0 for place, words in enumerate(columns)):
         return f"{names[0]} and {len(names) - 1} more"
     return "".join(words.pop() if len(words) == 1 else "*" for words in columns)

@@ -11,6 +11,8 @@ from syntony.audit.text import printable
 Value = str | int | float | bool
 """What can be compared with an expected value."""
 
+MAX_AMOUNT = 2**64
+"""Larger whole numbers are none that a host can read, and cannot be converted to others."""
 FLEET = "fleet"
 """Subject of a verdict on all hosts together."""
 
@@ -82,7 +84,8 @@ class Result(Printable, frozen=True, kw_only=True):
 
 
 class ComparedValue(Printable, frozen=True, kw_only=True):
-    """A value to be compared with an expected one: spec, golden host or majority."""
+    """A value to be compared with an expected one: spec, golden host or majority. Raises
+    `ValueError`: a number that cannot be compared with others."""
 
     check: str
     key: str
@@ -92,6 +95,11 @@ class ComparedValue(Printable, frozen=True, kw_only=True):
     variant: str = ""
     """Only readings of the same variant are compared: a board's id, a NIC's place."""
     evidence: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.value) is int and abs(self.value) >= MAX_AMOUNT:
+            raise ValueError(f"{self.key}: a number of more than 64 bits")
 
 
 class HostReport(Printable, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from syntony.model import HOUR_NS, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.drill.report import DrillReport
-    from syntony.view.throughput_chart import Chart
+    from syntony.view.drill_charts import Chart
 
 R = TypeVar("R", bound="DrillReport")
 lab_option = click.option(

@@ -33,7 +33,8 @@ def now(context: click.Context, as_json: bool) -> None:
         print_json(reading._asdict() | {"bound_ns": reading.bound_ns})
     else:
         when = _when(reading.fleet_ns) if known else "no fleet time"
-        console.print(f"{when}  {_bound_text(reading.bound_ns)}  {reading.status}")
+        bound = "no bound" if reading.bound_ns is None else f"± {format_ns(reading.bound_ns)}"
+        console.print(f"{when}  {bound}  {reading.status}")
     if not known:
         messages.print("no fleet time here: does syntony-agent run? (syntony doctor --for agent)")
     elif reading.status is not ClockState.SYNCHRONIZED:
@@ -44,7 +45,3 @@ def now(context: click.Context, as_json: bool) -> None:
 def _when(fleet_ns: int) -> str:
     whole = datetime.fromtimestamp(fleet_ns // S, tz=UTC)
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{fleet_ns % S:09d}"
-
-
-def _bound_text(bound_ns: int | None) -> str:
-    return "no bound" if bound_ns is None else f"± {format_ns(bound_ns)}"

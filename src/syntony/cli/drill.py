@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from syntony.lab.drill.figures import RunFigures
     from syntony.lab.drill.incast_report import IncastReport
     from syntony.lab.drill.report import NicFlapReport
-    from syntony.lab.plan import FabricSpec
 
 T = TypeVar("T", bound=msgspec.Struct)
 OVER = click.option(
@@ -219,13 +218,15 @@ def contention(  # noqa: PLR0917 - click calls it by name
     options = drill.VERBS_OPTIONS if over == "verbs" else drill.ContentionOptions()
     if options.verbs:
         _only_over_tcp({"--job": framework != "builtin", "--hosts": hosts, "--spines": spines})
-    spec = options.spec if options.verbs else _sized(options.spec, hosts, spines)
+    spec = options.spec
     options = msgspec.structs.replace(
         options,
         framework=framework,
         kind=kind,
         python=python_of(framework),
-        spec=msgspec.structs.replace(spec, seed=seed),
+        spec=msgspec.structs.replace(
+            spec, seed=seed, hosts=hosts or spec.hosts, spines=spines or spec.spines
+        ),
         times=_lasting(options.times, before, after),
     )
     check_out(out)
@@ -346,10 +347,6 @@ def _only_over_tcp(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise UsageError(f"{option} is not for --over verbs")
-
-
-def _sized(spec: FabricSpec, hosts: int | None, spines: int | None) -> FabricSpec:
-    return msgspec.structs.replace(spec, hosts=hosts or spec.hosts, spines=spines or spec.spines)
 
 
 def _lasting(times: T, before: str | None, after: str | None) -> T:

@@ -51,8 +51,11 @@ def command(
     for sentence in sentences(job, result, length_ns):
         console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)
     if not result.verdicts and not result.ended:
-        for end in BundleFacts(bundle).rank_ends()[:MOST_ENDS]:
+        ends = BundleFacts(bundle).rank_ends()
+        for end in ends[:MOST_ENDS]:
             console.print(f"Ended: {lazy_rich.escape(clean(end.text))}.", soft_wrap=True)
+        if len(ends) > MOST_ENDS:
+            console.print(f"Ended: {len(ends) - MOST_ENDS:,} more, later.")
     if result.verdicts:
         console.print()
     for verdict in result.verdicts:

@@ -143,7 +143,7 @@ def solve_mesh(
         drift_sigma,
         least_reject=LEAST_REJECT_PPB,
         start=None if before is None else -PPB * np.log1p(before.drift),
-        excluded=found.rejected if _ties_all(mesh, found.rejected) else None,
+        excluded=found.rejected if np.all(mesh.rest(found.rejected) > 0) else None,
     )
     sure = np.zeros(len(drift_sigma))
     return MeshSolution(
@@ -236,10 +236,6 @@ def _spread(edges: EdgeArrays, found: Potentials, liars: Mask) -> Floats:
         mine = (edges.a == node) | (edges.b == node)
         sigma[node] = float(np.ptp(found.residual[mine]))
     return sigma
-
-
-def _ties_all(mesh: Laplacian, rejected: Mask) -> bool:
-    return bool(np.all(mesh.rest(rejected) > 0))
 
 
 def _sigmas(

@@ -6,18 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
 from syntony.controller.access import Caller
 from syntony.controller.clock_evidence import check_edges
 from syntony.controller.dispatch import Dispatcher
 from syntony.controller.duplicate_agents import DuplicateAgents
-from syntony.controller.in_band import nic_of
 from syntony.controller.ingest import Ingest
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.last_reports import LastReports
 from syntony.controller.segments import SegmentService
-from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi, Report
 from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
 from syntony.errors import BusyError, StateError
@@ -26,7 +27,7 @@ from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
 from syntony.wire.gateways import ProbeLinks, ProbeLinksRequest
 from syntony.wire.messages import Batch, Hello
-from syntony.wire.parts import PartStatus
+from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, LossReport
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
@@ -115,50 +116,47 @@ class AgentHub:
         if not queued and self._is_current(session):
             session.acknowledge()
 
-    def edges(self, session: AgentSession, edges: Edges) -> None:
-        """An agent's measurements of the clocks around it."""
-        self._last_reports.received(session.host)
-        edges, refused = check_edges(session.host, edges, self._services.fleet.is_clock)
-        self._services.solving.take(session.host, edges.edges, edges.utc, edges.epochs)
-        if refused:
-            _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
-
-    def paths(self, session: AgentSession, report: PathsReport) -> None:
-        """An agent's managed connections."""
-        self._last_reports.received(session.host)
-        self._services.traffic.take(session.host, report, time.monotonic_ns())
-
-    async def audited(self, session: AgentSession, report: AuditReport) -> None:
-        """An agent's answer to an audit's order."""
-        try:
-            await asyncio.to_thread(self._services.audits.take, session.host, report)
-        except StateError as error:
-            _log.error("audit report lost host=%s reason=%s", session.host, error)
-
-    def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """An agent's report of flows; ignored from a replaced stream."""
-        if not self._is_current(session):
+    async def report(self, session: AgentSession, report: Report) -> None:
+        """What an agent sends besides rows; of flows and keys only from its current stream."""
+        host = session.host
+        if isinstance(report, Edges):
+            self._take_edges(host, report)
+        elif isinstance(report, PathsReport):
+            self._last_reports.received(host)
+            self._services.traffic.take(host, report, time.monotonic_ns())
+        elif isinstance(report, AuditReport):
+            try:
+                await asyncio.to_thread(self._services.audits.take, host, report)
+            except StateError as error:
+                _log.error("audit report lost host=%s reason=%s", host, error)
+        elif isinstance(report, PartsReport):
+            if (member := self._services.fleet.members.get(host)) is not None:
+                member.take_parts(report.parts, time.monotonic_ns())
+        elif not self._is_current(session):
             return
+        elif isinstance(report, KeysHeld):
+            self._services.keys.held(host, report)
+        else:
+            self._take_flows(host, report)
+
+    def _take_edges(self, host: str, edges: Edges) -> None:
+        self._last_reports.received(host)
+        edges, refused = check_edges(host, edges, self._services.fleet.is_clock)
+        self._services.solving.take(host, edges.edges, edges.utc, edges.epochs)
+        if refused:
+            _log.warning("clock evidence refused host=%s parts=%d", host, refused)
+
+    def _take_flows(self, host: str, report: OfFlows) -> None:
         if isinstance(report, LossReport):
             planned = self._services.fleet.probe_ports()
-            self._services.locating.fresh.take(session.host, report, self._fleet_now(), planned)
+            self._services.locating.fresh.take(host, report, self._fleet_now(), planned)
         elif isinstance(report, QueuePairsReport):
-            self._services.queue_pairs.take(session.host, report, self._fleet_now())
+            self._services.queue_pairs.take(host, report, self._fleet_now())
         elif isinstance(report, SegmentsReport):
-            self._segments.take(session.host, report)
+            self._segments.take(host, report)
         else:
-            self._services.placement.take(session.host, report, time.monotonic_ns())
-            self._job_flows.take(session.host, report)
-
-    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
-        """State of the parts of an agent."""
-        if (member := self._services.fleet.members.get(session.host)) is not None:
-            member.take_parts(parts, time.monotonic_ns())
-
-    def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
-        """An agent uses the probe keys it was sent."""
-        if self._is_current(session):
-            self._services.keys.held(session.host, report)
+            self._services.placement.take(host, report, time.monotonic_ns())
+            self._job_flows.take(host, report)
 
     def detached(self, session: AgentSession) -> None:
         """A stream ended; the agent keeps its place for a while."""
@@ -193,3 +191,22 @@ class AgentHub:
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The pages of the answer. Raises `SyntonyError`."""
         return await self._carry_out(query, who)
+
+
+def nic_of(hello: Hello, peer: str) -> str:
+    """The NIC (``host/nic``) whose address a connection came from; empty: none of the fabric's.
+
+    Args:
+        hello: the agent's, checked: addresses are spelt as the standard library does.
+        peer: address in gRPC's notation (``ipv4:10.0.0.1:5000``, ``ipv6:%5Bfd00::1%5D:5000``), also
+            with the gateway that relays the connection behind it.
+    """
+    _, _, address = unquote(peer.partition(" ")[0]).partition(":")
+    try:
+        source = str(ip_address(address.rpartition(":")[0].strip("[]")))
+    except ValueError:
+        return ""
+    for nic in hello.nics:
+        if source in nic.addresses:
+            return f"{hello.host}/{nic.name}"
+    return ""

@@ -14,21 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from syntony.controller import answers, orders
+from syntony.controller.access import Caller
 from syntony.controller.questions import QUESTIONS, Question, RequestContext, Runs
+from syntony.controller.services import Services, StoreOnly
 from syntony.errors import BusyError, DeniedError
 from syntony.model import format_ns
 from syntony.store.engine import STATEMENT_LIMIT, StatementLimit
 from syntony.wire.coding import decode
 from syntony.wire.query import Query, pages
-
-if TYPE_CHECKING:
-    from syntony.controller.access import Caller
-    from syntony.controller.services import Services, StoreOnly
 
 __all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
 THREADS = 2

@@ -29,17 +29,14 @@ from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
 from syntony.controller.recorded_paths import LeaderPaths
 from syntony.controller.relayed_rows import Names, rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
+from syntony.controller.service import GatewayLinks, RelayedApi, Report
 from syntony.controller.services import StoreOnly
 from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
-from syntony.wire.audit import AuditReport
-from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.enrol import Revocations
-from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.gateways import (
     AccessNews,
@@ -66,8 +63,6 @@ from syntony.wire.messages import (
     Unknown,
     decode_controller,
 )
-from syntony.wire.parts import PartsReport, PartStatus
-from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.roles import Role
 from syntony.wire.x509 import Certificate
@@ -240,29 +235,10 @@ class Gateway:
         if not queued and self._current(session) is not None:
             session.acknowledge()
 
-    def edges(self, session: AgentSession, edges: Edges) -> None:
-        """An agent's measurements of the clocks around it."""
-        self._relay(session, edges)
-
-    def paths(self, session: AgentSession, report: PathsReport) -> None:
-        """An agent's managed connections."""
-        self._relay(session, report)
-
-    async def audited(self, session: AgentSession, report: AuditReport) -> None:
-        """An agent's answer to an audit's order."""
-        self._relay(session, report)
-
-    def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """An agent's report of flows."""
-        self._relay(session, report)
-
-    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
-        """State of the parts of an agent."""
-        self._relay(session, PartsReport(parts=parts))
-
-    def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
-        """An agent uses the probe keys it was sent."""
-        self._relay(session, report)
+    async def report(self, session: AgentSession, report: Report) -> None:
+        """Relay what an agent sends besides rows."""
+        if (relayed := self._current(session)) is not None:
+            self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
     def detached(self, session: AgentSession) -> None:
         """A stream ended."""
@@ -329,10 +305,6 @@ class Gateway:
         """None: the agent has attached again since."""
         relayed = self._sessions.get(session.host)
         return relayed if relayed is not None and relayed.session is session else None
-
-    def _relay(self, session: AgentSession, report: msgspec.Struct) -> None:
-        if (relayed := self._current(session)) is not None:
-            self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
     def _open(self, relayed: _Relayed) -> None:
         opening = relayed.session.opening

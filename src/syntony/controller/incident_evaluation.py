@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from syntony.alerts.observations import Observation
 from syntony.controller.enrolment import Enrolment
@@ -29,10 +30,13 @@ from syntony.fabric.extra_probes import ExtraProbe, Pair, separating
 from syntony.fabric.names import ARROW
 from syntony.model import S, format_ns
 
+T = TypeVar("T")
 LOCATED_NS = 3 * S
 """Findings that are older are neither confirmed nor over: normally there are new ones every
 second."""
 WITHOUT_TIME_NS = 60 * S
+STORE_NS = 1 * S
+"""An evaluation does not wait longer for the store."""
 _log = logging.getLogger(__name__)
 
 
@@ -88,6 +92,8 @@ class IncidentEvaluation:
         self._one = asyncio.Lock()
         """Allows one evaluation at a time: two would count as two in a row."""
         self._extra_probes = ExtraProbeService(self._separating)
+        self._questions: dict[str, asyncio.Task[Any]] = {}
+        """Questions to the store that it has not answered yet."""
         self._blamed: set[tuple[str, str]] = set()
         """(component, fault) of the findings at the last call, and components that are gone."""
         self._located_ns = -LOCATED_NS
@@ -143,7 +149,8 @@ class IncidentEvaluation:
                     findings_ns=answer.ts_ns,
                     located=time.monotonic_ns() - self._located_ns < LOCATED_NS,
                 )
-                await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
+                links = await self._ask_store(self._alerts.read_links, fleet_now_ns)
+                await asyncio.to_thread(self._alerts.judge, fleet_now_ns, inputs, links)
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
 
@@ -200,5 +207,14 @@ class IncidentEvaluation:
             self._queue_pairs.stalls,
             self._fleet.nic_names(),
             self._jobs.known(time.monotonic_ns()),
-            await asyncio.to_thread(self._lost_ranks.observations, fleet_now_ns),
+            await self._ask_store(self._lost_ranks.observations, fleet_now_ns),
         )
+
+    async def _ask_store(self, ask: Callable[[int], T | None], fleet_now_ns: int) -> T | None:
+        """The answer; None: there is none yet. Each question is asked, and waited for, once."""
+        name, wait_s = ask.__name__, 0.0
+        if name not in self._questions:
+            self._questions[name] = asyncio.create_task(asyncio.to_thread(ask, fleet_now_ns))
+            wait_s = STORE_NS / S
+        done, _ = await asyncio.wait((self._questions[name],), timeout=wait_s)
+        return self._questions.pop(name).result() if done else None

@@ -102,12 +102,18 @@ class IncidentService:
         """Fleet time of the newest evaluation; 0 before the first."""
 
     def evaluate(self, fleet_ns: int, inputs: EvaluationInputs) -> list[IncidentChange]:
-        """Evaluate all rules at `fleet_ns`.
+        """Read the state of links and evaluate all rules at `fleet_ns`.
 
         Raises:
             StateError: nothing has changed.
         """
-        readings = self._read_links(fleet_ns)
+        return self.judge(fleet_ns, inputs, self.read_links(fleet_ns))
+
+    def judge(
+        self, fleet_ns: int, inputs: EvaluationInputs, readings: LinkReadings | None
+    ) -> list[IncidentChange]:
+        """Evaluate all rules; without `readings`, those about links keep what they said. Raises as
+        `evaluate`."""
         live = LiveIncidents(self.rules, self._book.incidents)
         clocks = self._clocks.observe(
             inputs.timelines, inputs.expected_clocks, inputs.silent, fleet_ns,
@@ -120,6 +126,18 @@ class IncidentService:
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
+
+    def read_links(self, fleet_ns: int) -> LinkReadings | None:
+        """The state of links; None: the store does not answer."""
+        links, window = self._store.links, (fleet_ns - HOUR_NS, fleet_ns + S)
+        try:
+            return LinkReadings(
+                links.ports(*window), links.counters(*window),
+                links.modules(fleet_ns - DAY_NS, fleet_ns + S),
+            )  # fmt: skip
+        except StoreError as error:
+            _log.error("state of ports unknown, rules about them not evaluated reason=%s", error)
+            return None
 
     def deliver(self, now_ns: int, fleet_ns: int, wall_ns: int) -> None:
         """Send due messages; `now_ns` is monotonic, `wall_ns` this host's wall-clock time. Waits
@@ -238,18 +256,6 @@ class IncidentService:
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
 
     # --- internal ---
-
-    def _read_links(self, fleet_ns: int) -> LinkReadings | None:
-        """None: the store does not answer."""
-        links, window = self._store.links, (fleet_ns - HOUR_NS, fleet_ns + S)
-        try:
-            return LinkReadings(
-                links.ports(*window), links.counters(*window),
-                links.modules(fleet_ns - DAY_NS, fleet_ns + S),
-            )  # fmt: skip
-        except StoreError as error:
-            _log.error("state of ports unknown, rules about them not evaluated reason=%s", error)
-            return None
 
     def _past(self, since_ns: int, fleet_ns: int) -> IncidentsReply:
         if not 0 < since_ns <= MAX_SINCE_NS:

@@ -37,16 +37,10 @@ class JobFlowRecorder:
     Args:
         fleet_now: fleet time; None while unknown.
         table: NICs and links of flows.
-        put_local: queues rows for the store.
     """
 
-    def __init__(
-        self,
-        fleet_now: Callable[[], int | None],
-        table: FlowTable,
-        put_local: Callable[[BatchPiece], None],
-    ) -> None:
-        self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
+    def __init__(self, fleet_now: Callable[[], int | None], table: FlowTable) -> None:
+        self._fleet_now, self._table = fleet_now, table
         self._samples: dict[_Key, list[FlowView]] = {}
         self._before: dict[_Flow, tuple[int, FlowView]] = {}
         """Flow → (second, its last view in it)."""
@@ -77,13 +71,6 @@ class JobFlowRecorder:
             self._measured[flow] = second, view.windows
             if view.windows != measured and len(self._samples) < MAX_SAMPLES:
                 self._samples.setdefault((second, flow), []).append(view)
-
-    async def store_flows(self) -> None:
-        """Store completed seconds."""
-        now_ns = self._fleet_now()
-        rows = None if now_ns is None else self.step(now_ns)
-        if rows is not None:
-            self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
         """Rows of completed seconds; `now_ns` is fleet time."""

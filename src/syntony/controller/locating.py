@@ -148,6 +148,7 @@ class LocateLoop:
             unexplained_late=max(late, self._watch.unexplained_queued),
         )
         _log_changes(before, self.answer.findings)
+        self.changes.take_findings(findings, at_ns)
         nics = self._watch.answering()
         if nics != self._answering_nics:
             self._answering_nics = nics
@@ -264,6 +265,8 @@ class LocateLoop:
         for row in rows:
             with self._learning:
                 way, hops = Way(row.src, row.dst, row.sport, row.dport), row.hops.split()
+                if row.ts_ns <= self._book.traced_ns(way):
+                    continue  # read before: the interval begins with paths that may come late
                 if self._book.learn(way, hops, row.ts_ns):
                     self.changes.take(way, fleet_now_ns, row.ts_ns)
                 else:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from syntony.controller.batches import BatchPiece
 from syntony.model import S
 
 _log = logging.getLogger(__name__)
@@ -21,6 +22,23 @@ class LoopCount:
         self.runs = 0
         self.failures = 0
         self.spent_ns = 0
+
+
+def storing(
+    name: str,
+    fleet_now: Callable[[], int | None],
+    step: Callable[[int], BatchPiece | None],
+    put_local: Callable[[BatchPiece], None],
+) -> Work:
+    """Work of a loop: once there is fleet time, queue what a step makes of it for the store."""
+
+    async def store() -> None:
+        now_ns = fleet_now()
+        if now_ns is not None and (rows := step(now_ns)) is not None:
+            put_local(rows)
+
+    store.__name__ = name
+    return store
 
 
 class Loops:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import os
+import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from syntony.controller.api_hub import OpenApi
@@ -13,7 +16,6 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
-from syntony.controller.pandas_import import leave_out_pandas
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
 from syntony.io import descriptors
@@ -25,6 +27,9 @@ GC_THRESHOLDS = (50_000, 20, 100)
 objects are examined. Messages of agents and plans have no cycles, and with Python's own thresholds
 (700, 10, 10) a tenth of the processor time under 600 agents was spent examining them
 (bench/ingest.py)."""
+THREADS = 32
+"""That wait for the store or for control state: one for each of the controller's loops, so that a
+store that does not answer keeps none from control state. asyncio has six with two cores."""
 MMAP_THRESHOLD, TRIM_THRESHOLD = 64 << 20, 1 << 30
 """Larger allocations are mapped separately, and returned to the kernel when freed; at most this
 many free bytes at the end of the heap are kept."""
@@ -51,6 +56,31 @@ def keep_freed() -> bool:
     return {mallopt(name, value) for name, value in wanted} == {1}
 
 
+class _NoPandas:
+    """Finds no module for pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"{name}: not used by the controller", name=name)
+
+
+def leave_out_pandas() -> None:
+    """Keep pyarrow from importing pandas (45 MB, 0.2 s on an idle core), which the embedded store's
+    package brings along.
+
+    pyarrow looks for it once, at the first conversion to an array, which here would be on the event
+    loop; it has no option against that.
+    """
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(_NoPandas)
+
+
 def run(
     config: ControllerConfig, store: Store, planner: Planner, solver: Solver, api: OpenApi | None
 ) -> None:
@@ -71,5 +101,10 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     keep_freed()
     leave_out_pandas()
     collect_seldom()
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+        await serve()
+
     with bugs_logged():
-        uvloop.run(serve())
+        uvloop.run(run())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -45,16 +45,9 @@ class QueuePairService:
     """Computes one-way delays of jobs' queue pairs from both ends' reports.
 
     One per controller; used on its event loop only.
-
-    Args:
-        fleet_now: fleet time; None while unknown.
-        put_local: queues rows for the store.
     """
 
-    def __init__(
-        self, fleet_now: Callable[[], int | None], put_local: Callable[[BatchPiece], None]
-    ) -> None:
-        self._fleet_now, self._put_local = fleet_now, put_local
+    def __init__(self) -> None:
         self._reports: dict[str, QueuePairsReport] = {}
         self._delays = QueuePairDelays()
         self._stalls = QueuePairStalls()
@@ -77,13 +70,6 @@ class QueuePairService:
     def forget(self, host: str) -> None:
         """Its agent is no longer attached."""
         self._reports.pop(host, None)
-
-    async def pair(self) -> None:
-        """Match received reports, and store the result; once a second."""
-        now_ns = self._fleet_now()
-        rows = None if now_ns is None else self.step(now_ns)
-        if rows is not None:
-            self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
         """Match received reports, and detect stalls; `now_ns` is fleet time."""
@@ -121,7 +107,9 @@ class QueuePairService:
             trips = summary(times["value"].tolist(), int(times["at_ns"].max()), figures.completed)
         return QueuePairView(
             host=host,
-            figures=_without_stamps(figures),
+            figures=msgspec.structs.replace(
+                figures, sent_stamps=b"", received_stamps=b"", round_trips=b""
+            ),
             peer_host=peer,
             delay=delay if isinstance(delay, OneWay) else None,
             why=delay if isinstance(delay, str) else "",
@@ -176,7 +164,3 @@ def check(report: QueuePairsReport, now_ns: int) -> None:
 def _check_instants(instants: Iterable[int], at_ns: int) -> None:
     if any(not -60 * S < each - at_ns <= S for each in instants):
         raise WireError("stamps that are not of the last minute")
-
-
-def _without_stamps(figures: QueuePairFigures) -> QueuePairFigures:
-    return msgspec.structs.replace(figures, sent_stamps=b"", received_stamps=b"", round_trips=b"")

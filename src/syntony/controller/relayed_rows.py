@@ -22,7 +22,7 @@ from syntony.errors import WireError
 from syntony.model import S
 from syntony.wire.arrow import arrow_errors, arrow_schema
 from syntony.wire.gateways import ProbedColumns, RowsStored, StoredBatch
-from syntony.wire.tables import JOB_PROCESS, PATH, TABLES, TAKEOVER, Table
+from syntony.wire.tables import JOB_PROCESS, PATH, TABLES, TAKEOVER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -301,7 +301,7 @@ def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
         raise WireError(f"{name}: columns {', '.join(found.column_names)[:200]}")
     values = {}
     for column, field in zip(found.columns, found.schema, strict=True):
-        whole = pa.types.is_integer(_type(TABLES[name], field.name))
+        whole = pa.types.is_integer(arrow_schema(TABLES[name]).field(field.name).type)
         fits = pa.types.is_integer(field.type) if whole else pa.types.is_floating(field.type)
         if column.null_count or not fits or field.type == pa.uint64():
             raise WireError(
@@ -309,10 +309,6 @@ def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
             )
         values[field.name] = column.to_numpy()
     return values
-
-
-def _type(table: Table, column: str) -> pa.DataType:
-    return arrow_schema(table).field(column).type
 
 
 def _outcome(batch: StoredBatch) -> BatchOutcome:

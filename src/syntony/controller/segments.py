@@ -37,16 +37,10 @@ class SegmentService:
     Args:
         fleet_now: fleet time; None while unknown.
         table: owners of addresses.
-        put_local: queues rows for the store.
     """
 
-    def __init__(
-        self,
-        fleet_now: Callable[[], int | None],
-        table: FlowTable,
-        put_local: Callable[[BatchPiece], None],
-    ) -> None:
-        self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
+    def __init__(self, fleet_now: Callable[[], int | None], table: FlowTable) -> None:
+        self._fleet_now, self._table = fleet_now, table
         self._delays = SegmentDelays()
         self._own_rows = OwnRows(JOB_DELAY)
 
@@ -66,15 +60,8 @@ class SegmentService:
             return
         self._delays.take(host, report, now_ns)
 
-    async def store_segments(self) -> None:
-        """Match received reports, and store completed seconds; once a second."""
-        now_ns = self._fleet_now()
-        rows = None if now_ns is None else self.step(now_ns)
-        if rows is not None:
-            self._put_local(rows)
-
     def step(self, now_ns: int) -> BatchPiece | None:
-        """Rows of completed seconds; `now_ns` is fleet time."""
+        """Match received reports: rows of completed seconds; `now_ns` is fleet time."""
         return self._own_rows.piece([self._row(each) for each in self._delays.step(now_ns)])
 
     def _row(self, found: Delays) -> dict[str, object]:

@@ -32,7 +32,7 @@ from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import Loops
+from syntony.controller.loops import Loops, storing
 from syntony.controller.metrics import Exporter
 from syntony.controller.open_state import open_state
 from syntony.controller.placement import Placement
@@ -49,6 +49,7 @@ from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import Solved, SolveLoop, Solver
+from syntony.controller.stored_past import AGAIN_NS, StoredPast
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
@@ -124,8 +125,7 @@ class Controller:
             [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()],
         )
         self._solved: Solved | None = None
-        self._time, self._past = FleetTime(), FleetTime()
-        """Current fleet time, and that of the newest stored rows, for questions only."""
+        self._time, self._past = FleetTime(), StoredPast(store)
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         paths = RecordedPaths(self._fleet.probe_ports, self._locating.links)
@@ -141,8 +141,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._traffic = TrafficService(self._state)
         self._last_reports = LastReports(time.monotonic_ns())
-        put_local = self._ingest.put_local
-        self._queue_pairs = QueuePairService(self._fleet_now, put_local)
+        self._queue_pairs = QueuePairService()
         self._sessions: dict[str, AgentSession] = {}
         self._membership = EnrolmentService(config, self._state, self._sessions, self._fleet)
         self._leadership = Leadership(self._state)
@@ -182,10 +181,10 @@ class Controller:
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
         self._placing = PlacementSteps(
-            self._placement, self._fleet, self._locating, put_local, self._send
+            self._placement, self._fleet, self._locating, self._ingest.put_local, self._send
         )
-        self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
-        self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
+        self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows)
+        self._segments = SegmentService(self._fleet_now, self._placement.flows)
         self._audits = AuditRuns(self._state)
         self._loops = Loops()
         self._services = Services(
@@ -208,7 +207,7 @@ class Controller:
             leadership=self._leadership,
             gateways=self._gateways,
             sessions=self._sessions,
-            put_local=put_local,
+            put_local=self._ingest.put_local,
         )
         self._dispatcher = Dispatcher(self._services, self._instant)
         self.hub = AgentHub(
@@ -266,7 +265,9 @@ class Controller:
         Args:
             name: in this controller's certificate.
         """
-        await self._learn_time()
+        if kept_ns := await self._timeline.load():
+            self._time.remember(kept_ns, time.monotonic_ns())
+        await self._past.begin()
         if (stored := await asyncio.to_thread(self._owners.load)) is not None:
             self._fleet.owners = self._stored_owners = stored.hosts
         self._leadership.name = name
@@ -294,18 +295,19 @@ class Controller:
         self._stop.set()
 
     async def _work(self) -> None:
+        now, put = self._fleet_now, self._ingest.put_local
         async with asyncio.TaskGroup() as group:
             loops = (
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
                 (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
                 (SECOND_CHECK_NS, self._look_at_losses),
                 (PLACE_INTERVAL_NS, self._placing.place),
-                (PAIR_INTERVAL_NS, self._queue_pairs.pair),
-                (SECOND_CHECK_NS, self._job_flows.store_flows),
-                (PLACE_INTERVAL_NS, self._segments.store_segments),
+                (PAIR_INTERVAL_NS, storing("pair", now, self._queue_pairs.step, put)),
+                (SECOND_CHECK_NS, storing("store_flows", now, self._job_flows.step, put)),
+                (PLACE_INTERVAL_NS, storing("store_segments", now, self._segments.step, put)),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
-                (MINUTES_INTERVAL_NS, self._sum_up_minutes),
+                (AGAIN_NS, self._past.learn_past), (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
@@ -320,17 +322,6 @@ class Controller:
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
-
-    async def _learn_time(self) -> None:
-        """Set fleet time, so that requests about the past work before the first agent is back."""
-        now_ns = time.monotonic_ns()
-        if kept_ns := await self._timeline.load():
-            self._time.remember(kept_ns, now_ns)
-        try:
-            if latest_ns := await asyncio.to_thread(self._store.latest_ns):
-                self._past.remember(latest_ns, now_ns)
-        except StoreError as error:
-            _log.error("store does not answer, taking over without it reason=%s", error)
 
     def _fleet_now(self) -> int | None:
         """Rows belong to the past, those of a backlog to the distant past; solved clocks are

@@ -41,7 +41,7 @@ from syntony.wire.messages import (
     decode_agent,
     decode_bundle,
 )
-from syntony.wire.parts import PartsReport, PartStatus
+from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, LossReport
 from syntony.wire.query import Failure, Query
 from syntony.wire.queue_pairs import QueuePairsReport
@@ -58,6 +58,8 @@ Serve = Callable[[AsyncIterator[bytes], Callable[[], Caller], str, Write], Await
 """`FleetService.serve`."""
 OfFlows = FlowsReport | QueuePairsReport | SegmentsReport | LossReport
 """Agents' reports of flows: of jobs, and of probes that are lost."""
+Report = Edges | PathsReport | AuditReport | PartsReport | KeysHeld | OfFlows
+"""What agents send besides rows."""
 HELLO_S = 20.0
 """A stream whose agent has not sent its hello within this time ends: each uses memory."""
 MAX_REFUSED = 4096
@@ -95,17 +97,7 @@ class Hub(Protocol):
 
     async def batch(self, session: AgentSession, batch: Batch) -> None: ...
 
-    def edges(self, session: AgentSession, edges: Edges) -> None: ...
-
-    def paths(self, session: AgentSession, report: PathsReport) -> None: ...
-
-    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None: ...
-
-    def keys_held(self, session: AgentSession, report: KeysHeld) -> None: ...
-
-    async def audited(self, session: AgentSession, report: AuditReport) -> None: ...
-
-    def flows(self, session: AgentSession, report: OfFlows) -> None: ...
+    async def report(self, session: AgentSession, report: Report) -> None: ...
 
     def detached(self, session: AgentSession) -> None: ...
 
@@ -218,18 +210,10 @@ class FleetService:
     async def _take(self, session: AgentSession, message: AgentMessage | Unknown) -> None:
         if isinstance(message, Batch):
             await self._hub.batch(session, message)
-        elif isinstance(message, Edges):
-            self._hub.edges(session, message)
-        elif isinstance(message, PathsReport):
-            self._hub.paths(session, message)
-        elif isinstance(message, AuditReport):
-            await self._hub.audited(session, message)
-        elif isinstance(message, OfFlows):
-            self._hub.flows(session, message)
         elif isinstance(message, PartsReport):
-            self._hub.parts(session, plausible_parts(message))
-        elif isinstance(message, KeysHeld):
-            self._hub.keys_held(session, message)
+            await self._hub.report(session, PartsReport(parts=plausible_parts(message)))
+        elif isinstance(message, Report):
+            await self._hub.report(session, message)
         elif isinstance(message, Unknown):
             if not session.unknown:
                 session.unknown = message.kind

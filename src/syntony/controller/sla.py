@@ -196,7 +196,8 @@ def latencies(
     """
     latency = store.latency
     if grouping == "host":
-        return _of_two(latency.by("host", first_ns, last_ns))
+        found = latency.by("host", first_ns, last_ns)  # without probes of a host to itself
+        return {name: each for name, each in found.items() if len(set(name.split("->"))) > 1}
     if grouping == "rail":
         return latency.by("rail", first_ns, last_ns)
     if grouping == "job":
@@ -252,8 +253,3 @@ _RANK = {
     SlaStatus.UNKNOWN: 2,
     SlaStatus.OK: 3,
 }
-
-
-def _of_two(found: dict[str, Latency]) -> dict[str, Latency]:
-    """Without probes of a host to itself."""
-    return {subject: each for subject, each in found.items() if len(set(subject.split("->"))) > 1}

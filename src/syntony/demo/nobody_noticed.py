@@ -70,7 +70,7 @@ def claims(
             text=f"nobody notices: no pause beyond {NOTICED_NS // MS} ms "
             f"where the job stalls for {outage_ns / S:.0f} s today",
             measured=f"longest step {_seconds(ours)} (median {_median(ours)}), "
-            f"today {_seconds(today)}{_not(today)}",
+            f"today {_seconds(today)}{'' if today.outcome == 'finished' else f', {today.outcome}'}",
             held=felt and pause_s is not None and pause_s * S <= NOTICED_NS,
         ),
         DemoClaim(
@@ -88,7 +88,3 @@ def _seconds(run: RunFigures) -> str:
 
 def _median(run: RunFigures) -> str:
     return "unknown" if run.step_p50_s is None else f"{run.step_p50_s * 1000:.0f} ms"
-
-
-def _not(run: RunFigures) -> str:
-    return "" if run.outcome == "finished" else f", {run.outcome}"

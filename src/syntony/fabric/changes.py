@@ -20,6 +20,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import SILENT_AT, cable_name, link_ends
+from syntony.fabric.outages import Outages
 from syntony.fabric.silent import SilentPart, SilentSwitches
 from syntony.model import DAY_NS, S
 
@@ -121,6 +122,7 @@ class FabricMap:
         self.twins = dict(state.twins)
         self.down = dict(state.down)
         self.silent = SilentSwitches(state.silent)
+        self.outages = Outages()
         self._departures = Departures()
         self.abandoned = frozenset[str]()
         """Cables that are lost by what a sample of their paths shows: others may still list
@@ -225,6 +227,7 @@ class FabricMap:
         self.silent.take(way, new, learnt_ns)
         if old and old != new:
             self._departures.turned(way, old, new, learnt_ns)
+            self.outages.traced(way, old, new, learnt_ns)
             if new:
                 self._turned.setdefault(way, (old, now_ns))
         self.confirm(new, learnt_ns)
@@ -244,6 +247,7 @@ class FabricMap:
         at once."""
         if self._began_ns is None:
             return []
+        self.down |= self.outages.down(self.answered_ns, now_ns)
         self.down |= self._departures.down(self._count, now_ns)
         self.silent.settle()
         self._drop_untraced(now_ns)

@@ -66,8 +66,9 @@ class Departures:
         """Of these, the lost ones: until a path crosses them, evidence only grows."""
         self._seen_ns: dict[str, int] = {}
         """Device → when it was last traced as answering."""
-        self._before: dict[Way, Sequence[str | None]] = {}
-        """Previous hops of paths that are only partly known since they changed."""
+        self._before: dict[Way, tuple[Sequence[str | None], int]] = {}
+        """Previous hops of paths that are only partly known since they changed, and since when: it
+        is then that they left, even if it is learnt much later where to."""
 
     def __contains__(self, switch: str) -> bool:
         """Whether any path has left a switch, and none has crossed it since."""
@@ -90,23 +91,24 @@ class Departures:
                 is known. Empty: the path is no longer traced.
             learnt_ns: when its trace began, fleet time.
         """
-        old = self._before.pop(way, old)
+        old, left_ns = self._before.pop(way, (old, learnt_ns))
         if None in new:
-            self._before[way] = old
+            self._before[way] = old, left_ns
         if not new or None in new:
             return
         for place in range(2, len(old) - 1):
             before, device, after = old[place - 1 : place + 2]
             if before is None or device is None or after is None or device in new:
                 continue
-            since_ns = learnt_ns - self._seen_ns.get(device, 0)
+            since_ns = left_ns - self._seen_ns.get(device, 0)
             if since_ns <= 0 or (device not in self._left and since_ns > RECENT_NS):
                 continue
             left = self._left.setdefault(device, _Left())
-            left.add(way, learnt_ns, (cable_name(before, device), cable_name(device, after)))
+            left.add(way, left_ns, (cable_name(before, device), cable_name(device, after)))
             if len(new) == len(old):
                 left.instead.add(new[place] or "")
-        self._leave_cables(way, _between_switches(old), _between_switches(new), learnt_ns)
+        if learnt_ns - left_ns <= RECENT_NS:  # else it is unknown who crossed them since
+            self._leave_cables(way, _between_switches(old), _between_switches(new), learnt_ns)
 
     def _leave_cables(
         self, way: Way, old: Sequence[str], new: Sequence[str], learnt_ns: int
@@ -199,7 +201,7 @@ class Departures:
                     continue
                 unsure = [c for c, n in beside.items() if improbability(n, others) < BESIDE_NATS]
                 own = cables[device] | by_cable.keys()
-                if not unsure or (len(own) == 2 and own == {*unsure}):
+                if not unsure or len(own) == 2:
                     found[device] = tuple(sorted(unsure))
             elif ways >= ENOUGH:
                 found[device] = tuple(sorted(c for c, rest in beside.items() if rest < FEW))

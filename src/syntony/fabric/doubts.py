@@ -35,8 +35,6 @@ NEARBY_NS = 20 * S
 """For so long after a path has left a place others that were not traced since are doubtful there:
 agents check hops all the time, and would have found by then that they left as well."""
 
-Way = Hashable
-"""One direction of one flow."""
 Devices = Sequence[str | None]
 """The sender of a path and the devices on it, None for one that did not answer."""
 
@@ -71,9 +69,9 @@ class Doubts:
 
     def __init__(self) -> None:
         self.version = 0
-        self._silent: dict[Way, _Silence] = {}
+        self._silent: dict[Hashable, _Silence] = {}
         """Paths with silent hops behind the first switch."""
-        self._beside: defaultdict[str, set[Way]] = defaultdict(set)
+        self._beside: defaultdict[str, set[Hashable]] = defaultdict(set)
         """Device → paths with a hop before or behind it that is surely silent."""
         self._hidden: dict[str, int] = {}
         """Devices beside which a switch that never answers is known → when the newest trace of a
@@ -84,7 +82,7 @@ class Doubts:
         self._left_ns: dict[Place, int] = {}
         """… and that of the newest path that was found to have left."""
         self._now_ns = self._nearby_until_ns = 0
-        self._unsure: dict[Way, dict[int, _Unsure]] = {}
+        self._unsure: dict[Hashable, dict[int, _Unsure]] = {}
         """By the hop's place in the path."""
         self._waiting: set[Place] = set()
         """Places that did not answer a path, and none since."""
@@ -96,10 +94,11 @@ class Doubts:
         """Whether any hop can be doubtful: a switch that never answers is known."""
         return bool(self._hidden)
 
-    def learnt(self, way: Way, before: Devices, now: Devices, at_ns: int) -> None:
+    def learnt(self, way: Hashable, before: Devices, now: Devices, at_ns: int) -> None:
         """A path goes elsewhere than before, is new, or (`now` empty) is no longer known.
 
         Args:
+            way: names one direction of one flow, here and below.
             at_ns: since when, fleet time.
         """
         self._unsure.pop(way, None)
@@ -117,7 +116,7 @@ class Doubts:
         for place in new.values():
             self._answered(place, at_ns)
 
-    def traced(self, way: Way, known: Devices, now: Devices, at_ns: int) -> None:
+    def traced(self, way: Hashable, known: Devices, now: Devices, at_ns: int) -> None:
         """A trace that does not differ from the known path but for hops that did not answer."""
         unsure = self._unsure.pop(way, {})
         self._proceed(at_ns)
@@ -136,7 +135,7 @@ class Doubts:
         if unsure:
             self._unsure[way] = unsure
 
-    def hops(self, way: Way, known: Devices, traced_ns: int) -> frozenset[int]:
+    def hops(self, way: Hashable, known: Devices, traced_ns: int) -> frozenset[int]:
         """Which hops of a path it may have left, by their places in `known`.
 
         Args:
@@ -162,7 +161,7 @@ class Doubts:
             near = [ANY]
         return f"{near[0]}{GROUP}{ANY}" if near else ""
 
-    def _still_silent(self, way: Way, devices: Devices, at_ns: int) -> None:
+    def _still_silent(self, way: Hashable, devices: Devices, at_ns: int) -> None:
         """One more trace in which only the same hops were silent."""
         traces, since_ns = self._silent[way]
         self._silent[way] = _Silence(traces + 1, since_ns)

@@ -3,8 +3,9 @@ than a switch that never answers. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Container, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from syntony.fabric.book import Way
@@ -37,6 +38,15 @@ def span(known: Span | None, at_ns: int, gap_ns: int = MEMORY_NS) -> Span:
     return Span(known.first_ns, max(known.last_ns, at_ns))
 
 
+class _Tally(NamedTuple):
+    """Traces of known hops, by the device before them, from one `drop` to the next."""
+
+    since_ns: int
+    lost: Counter[str]
+    """Not answered, by a hop whose path is known again by now."""
+    answered: Counter[str]
+
+
 class Answers:
     """Takes all traces. Not thread-safe."""
 
@@ -50,12 +60,14 @@ class Answers:
         self._missed: dict[Way, tuple[str, int]] = {}
         """Path → the device before a known hop that does not answer it now, and in how many
         traces."""
-        self._lost_ns: defaultdict[str, deque[int]] = defaultdict(deque)
-        """Device before such a hop → when it answered the same path again, for each such trace."""
+        self._tallies: deque[_Tally] = deque([_Tally(0, Counter(), Counter())])
+        """Of the last two rounds."""
 
-    def changed(self, way: Way) -> None:
-        """A path goes elsewhere, or is no longer traced."""
-        self._missed.pop(way, None)
+    def changed(self, way: Way, hops: Sequence[str | None]) -> None:
+        """A path goes elsewhere, or is no longer traced. If all of its hops answer now, answers may
+        have been lost before, as `traced` counts."""
+        if not hops or None in hops:
+            self._missed.pop(way, None)
 
     def traced(self, way: Way, hops: Sequence[str | None], at_ns: int, *, missed: bool) -> None:
         """A trace.
@@ -78,7 +90,8 @@ class Answers:
                 if missed:
                     self._missed[way] = before, self._missed.get(way, ("", 0))[1] + 1
                 continue
-            self._lost_ns[before].extend([at_ns] * lost)
+            self._tallies[-1].lost[before] += lost
+            self._tallies[-1].answered[before] += 1
             between = self._between[min(before, behind), max(before, behind)]
             between[before, device] = span(between.get((before, device)), at_ns)
 
@@ -90,13 +103,19 @@ class Answers:
             self._between[pair] = {k: it for k, it in known.items() if it.last_ns >= old_ns}
             if not self._between[pair]:
                 del self._between[pair]
-        for times in self._lost_ns.values():
-            while times and times[0] < now_ns - MEMORY_NS:
-                times.popleft()
+        while self._tallies and self._tallies[0].since_ns < now_ns - MEMORY_NS:
+            self._tallies.popleft()
+        self._tallies.append(_Tally(now_ns, Counter(), Counter()))
 
-    def lost(self, before: Iterable[str]) -> int:
+    def lost(self, before: Collection[str]) -> int:
         """Answers lost behind these devices in the last two rounds."""
-        return sum(len(self._lost_ns[device]) for device in before if device in self._lost_ns)
+        return sum(tally.lost[device] for tally in self._tallies for device in before)
+
+    def answered(self, before: Collection[str], until_ns: int) -> int:
+        """Answers that came from behind these devices in the last two rounds, until this instant
+        at the latest."""
+        ended = [a for a, b in pairwise(self._tallies) if b.since_ns <= until_ns]
+        return sum(tally.answered[device] for tally in ended for device in before)
 
     def missed(self, before: Container[str]) -> int:
         """Paths whose known hop behind these devices does not answer now: it may be another."""

@@ -103,7 +103,7 @@ class SilentSwitches:
                 no longer traced.
             learnt_ns: when its trace began, fleet time.
         """
-        self._answers.changed(way)
+        self._answers.changed(way, hops)
         old, new = self._hop.get(way), _silent_hop(hops)
         if old is None or old[0] != new:
             self._move(way, new, hops, learnt_ns)
@@ -244,8 +244,10 @@ class SilentSwitches:
         answers, total = self._answers, len(left)
         sides = Counter(it.hop.before for it in left.values())
         instead = Counter(it.instead for it in left.values())
-        noise = total if steady else FEW_SHARE * total
-        if total - max(sides.values()) < FEW or answers.lost(sides) >= noise:
+        lost, noise = answers.lost(sides), total if steady else FEW_SHARE * total
+        if total - max(sides.values()) < FEW or lost >= noise:
+            return False
+        if lost > FEW_SHARE * answers.answered(sides, last_ns):
             return False
         if answers.missed(sides) > FEW_SHARE * total:
             return False

@@ -43,7 +43,6 @@ RING_RECORDS = 1 << 15
 _MESSAGE_BYTES = 256
 _STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
 _IFNAME_BYTES = 15
-_SCHEDULING = ("plain", "short slice", "realtime")
 _EVENTS_AT_ONCE = 256
 
 
@@ -337,11 +336,6 @@ class ProbeEngine(Closing):
         out = ffi.new("struct syn_probe_counters *")
         self._library.syn_probe_read_counters(self._alive(), out)
         return Counters(**{name: getattr(out, name) for name in Counters.__struct_fields__})
-
-    def scheduling(self) -> str:
-        """How promptly the engine's thread is scheduled: ``realtime`` where this process may ask
-        for it (RLIMIT_RTPRIO ≥ 1 or CAP_SYS_NICE), ``short slice`` from Linux 6.12, ``plain``."""
-        return _SCHEDULING[self._library.syn_probe_scheduling(self._alive())]
 
     def nic_status(self) -> tuple[NicStatus, ...]:
         """The stamping in force on every NIC."""

@@ -44,15 +44,13 @@ _EVENT = struct.Struct("=IIQ")
 _ENDED = struct.Struct("=IIII")
 """Thread, process, wait status, signal to the parent."""
 _PID_AT = _EVENT_AT + _EVENT.size
-_LOW_AT = _PID_AT + 8 + (3 if sys.byteorder == "big" else 0)
-"""The low byte of the wait status."""
 _BUFFER_BYTES = 8 << 20
-"""Room for about 20,000 ends between two calls of `read`, threads of processes that a signal ends
-among them; of others the status is not known."""
+"""Room for about 20,000 ends between two calls of `read`, threads of processes that do not end with
+0 among them; of others the status is not known."""
 _ANSWER_S = 0.2
 """Patience for the kernel's answer; outside of the initial namespaces it gives none."""
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
-_LD_W, _LD_B, _JEQ, _JEQ_X, _JSET, _TAX, _RET = 0x20, 0x30, 0x15, 0x1D, 0x45, 0x07, 0x06
+_LD_W, _JEQ, _JEQ_X, _TAX, _RET = 0x20, 0x15, 0x1D, 0x07, 0x06
 _SIGNAL = 0x7F
 """Of a wait status: the signal."""
 _PIDFD_GET_INFO, _PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
@@ -85,8 +83,9 @@ class ExitEvents(ExitSource):
     """The proc connector.
 
     A process ends as its first thread does. If that has ended alone before (`pthread_exit`, status
-    0), a signal that ends the process ends its other threads. A signal ends one thread alone only
-    where a seccomp filter says so; an `exit` of another thread is not seen.
+    0), a signal that ends the process, or an `exit` of another thread, ends those that are left
+    with the status of the process. C libraries end a thread alone with 0; a signal does so only
+    where a seccomp filter says so.
 
     Raises:
         MissingError: not permitted, or not in the initial namespaces.
@@ -134,18 +133,26 @@ class ExitEvents(ExitSource):
         """All are watched."""
 
     def read(self) -> dict[int, ProcessExit]:
-        found: dict[int, ProcessExit] = {}
+        firsts: dict[int, ProcessExit] = {}
+        others: dict[int, ProcessExit] = {}
         while True:
             try:
                 kind, thread, pid, at_ns, status = _parsed(self._socket.recv(1 << 12))
             except BlockingIOError:
-                return found
+                return others | firsts
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
                 continue  # the kernel had to leave some out
-            if kind == _EXIT:
-                _add(found, thread, pid, ProcessExit(_returncode(status), at_ns))
+            if kind != _EXIT:
+                continue
+            end = ProcessExit(_returncode(status), at_ns)
+            if thread == pid:  # the number may have been used again: the first is meant
+                firsts.setdefault(pid, end)
+            elif pid in firsts and not firsts[pid].status:
+                firsts[pid] = end  # the first thread had ended alone
+            else:
+                others[pid] = end
 
     def close(self) -> None:
         """Idempotent. Before Linux 6.6 the kernel counts a listener until it is told."""
@@ -225,17 +232,8 @@ def _is_there(file: int) -> bool:
     return True
 
 
-def _add(found: dict[int, ProcessExit], thread: int, pid: int, end: ProcessExit) -> None:
-    """Add the end of a thread. A number may have been used again: that which was known is the
-    first."""
-    if thread == pid or pid not in found:
-        found.setdefault(pid, end)
-    elif not found[pid].status:
-        found[pid] = end  # its first thread had ended alone
-
-
 def _ends_of_processes() -> list[tuple[int, int, int, int]]:
-    """A classic BPF program that passes answers, ends of first threads, and others by signals."""
+    """A classic BPF program that passes answers, ends of first threads, and others but with 0."""
     none, ended = (int.from_bytes(struct.pack("=I", each), "big") for each in (_NONE, _EXIT))
     return [
         (_LD_W, 0, 0, _EVENT_AT),
@@ -245,8 +243,8 @@ def _ends_of_processes() -> list[tuple[int, int, int, int]]:
         (_TAX, 0, 0, 0),
         (_LD_W, 0, 0, _PID_AT + 4),
         (_JEQ_X, 2, 0, 0),
-        (_LD_B, 0, 0, _LOW_AT),
-        (_JSET, 0, 1, _SIGNAL),
+        (_LD_W, 0, 0, _PID_AT + 8),
+        (_JEQ, 1, 0, 0),
         (_RET, 0, 0, 0xFFFFFFFF),
         (_RET, 0, 0, 0),
     ]

@@ -52,6 +52,9 @@ OPERATIONS = (
     ("all_to_all_single", "all_to_all", 1, "input", 4),
     ("barrier", "barrier", -1, "", 0),
 )
+RENAMED = {"all_gather_into_tensor": "all_gather_single",
+           "reduce_scatter_tensor": "reduce_scatter_single"}  # fmt: skip
+"""Since torch 2.13, in which functions of the old names call those of the new ones."""
 NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
 """Operations by their number in records."""
 MOST_OPEN = 1024
@@ -210,7 +213,9 @@ class Hook:
 
     def wrap_collectives(self, module):
         self._c10d = module
-        for function, name, place, payload, group in OPERATIONS:
+        for old, name, place, payload, group in OPERATIONS:
+            function = RENAMED.get(old, old)
+            function = function if hasattr(module, function) else old
             found = getattr(module, function, None)
             if found is not None:
                 number = NAMES.index(name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -70,8 +71,9 @@ def examine() -> list[LabRequirement]:
     how = "as this user" if "-Urnmpf" in argv else "as root, user namespaces are forbidden"
     checks.append(_check("private namespaces", RequirementLevel.OK, how))
     checks += _features(argv)
-    checks += [_seed(), _tun(), _relay(), _machines()]
-    return checks
+    relays = _found("delay relay (delay fault)", relay.relay_program, "found")
+    machines = "machines with Soft-RoCE (lab verbs)", partial(need, image.TOOLS)
+    return [*checks, _seed(), _tun(), relays, _found(*machines, "all programs found")]
 
 
 def exit_code(checks: list[LabRequirement]) -> int:
@@ -145,21 +147,10 @@ def _tun() -> LabRequirement:
     return _check(name, RequirementLevel.OK, "works")
 
 
-def _machines() -> LabRequirement:
-    name = "machines with Soft-RoCE (lab verbs)"
+def _found(name: str, look: Callable[[], object], found: str) -> LabRequirement:
     try:
-        need(image.TOOLS)
+        look()
     except MissingError as error:
         detail, _, remedy = str(error).partition("; ")
         return _check(name, RequirementLevel.WARNING, detail, remedy.removeprefix("install with: "))
-    return _check(name, RequirementLevel.OK, "all programs found")
-
-
-def _relay() -> LabRequirement:
-    name = "delay relay (delay fault)"
-    try:
-        relay.relay_program()
-    except MissingError as error:
-        detail, _, remedy = str(error).partition("; ")
-        return _check(name, RequirementLevel.WARNING, detail, remedy)
-    return _check(name, RequirementLevel.OK, "found")
+    return _check(name, RequirementLevel.OK, found)

@@ -126,7 +126,7 @@ def _controller(
         "seed": file.spec.seed,
         "topology": str(directory / "topology.json"),
         "placement": _placement(file),
-        "pacing": _pacing(file),
+        "pacing": {"mode": "observe", "policy": {"queue_ns": _queue_ns(file)}},
         "api": _api(file),
         "alerts": {"rules": rules, "cluster": file.name},
         "true_clocks": msgspec.to_builtins(file.clocks),
@@ -221,10 +221,6 @@ def _placement(file: LabFile) -> dict[str, Any]:
         "policy": msgspec.to_builtins(policy),
         "classes": msgspec.to_builtins(file.classes),
     }
-
-
-def _pacing(file: LabFile) -> dict[str, Any]:
-    return {"mode": "observe", "policy": {"queue_ns": _queue_ns(file)}}
 
 
 def _queue_ns(file: LabFile) -> int:

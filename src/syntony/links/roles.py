@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import enum
-import fnmatch
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from syntony.links.snapshot import PortSnapshot
+from typing import NamedTuple
 
 
 class LinkRole(enum.StrEnum):
@@ -65,25 +61,3 @@ def role_of(nic: NicFacts, *, configured: bool = False) -> LinkRole:
     if nic.driver in MANAGEMENT_DRIVERS or (slow and not nic.rdma):
         return LinkRole.MANAGEMENT
     return LinkRole.COMPUTE if nic.rdma else LinkRole.FRONTEND
-
-
-def with_backend(
-    ports: tuple[PortSnapshot, ...], patterns: tuple[str, ...]
-) -> tuple[PortSnapshot, ...]:
-    """The ports with the roles an operator gave them.
-
-    Args:
-        ports: as they were found.
-        patterns: shell patterns of RDMA devices, ``device:port`` or interfaces that carry the job;
-            no other RDMA port does then. Empty: the roles stay as found.
-    """
-    if not patterns:
-        return ports
-    return tuple(_reassigned(port, patterns) for port in ports)
-
-
-def _reassigned(port: PortSnapshot, patterns: tuple[str, ...]) -> PortSnapshot:
-    names = {port.name, port.netdev, port.rdma, port.rdma.partition(":")[0]} - {""}
-    if any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns):
-        return port._replace(role=LinkRole.COMPUTE)
-    return port._replace(role=LinkRole.FRONTEND) if port.role is LinkRole.COMPUTE else port

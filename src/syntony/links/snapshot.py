@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import NamedTuple
 
 from syntony.links.ports import LinkRate, PortState
@@ -42,3 +43,25 @@ class PortSnapshot(NamedTuple):
     """Counter key → value; None for one that is there and cannot be read."""
     slot: Slot | None = None
     """Of its card; None: it is on no PCIe bus."""
+
+
+def with_backend(
+    ports: tuple[PortSnapshot, ...], patterns: tuple[str, ...]
+) -> tuple[PortSnapshot, ...]:
+    """The ports with the roles an operator gave them.
+
+    Args:
+        ports: as they were found.
+        patterns: shell patterns of RDMA devices, ``device:port`` or interfaces that carry the job;
+            no other RDMA port does then. Empty: the roles stay as found.
+    """
+    if not patterns:
+        return ports
+    return tuple(_reassigned(port, patterns) for port in ports)
+
+
+def _reassigned(port: PortSnapshot, patterns: tuple[str, ...]) -> PortSnapshot:
+    names = {port.name, port.netdev, port.rdma, port.rdma.partition(":")[0]} - {""}
+    if any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns):
+        return port._replace(role=LinkRole.COMPUTE)
+    return port._replace(role=LinkRole.FRONTEND) if port.role is LinkRole.COMPUTE else port

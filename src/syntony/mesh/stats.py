@@ -108,7 +108,7 @@ class PathSeconds:
         if not over.any():
             return None
         past = _Probes.of(records[over], self._ids, self._clocks, timelines)
-        forward, reverse = _forward(past), _reverse(past)
+        forward, reverse = (_direction(past, back=back) for back in (False, True))
         self.totals.add(self._sources, past.flow, forward, reverse)
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
 
@@ -138,7 +138,8 @@ class PathSeconds:
         records = np.concatenate(newest)
         probes = _Probes.of(records, self._ids, self._clocks, timelines)
         start_ns = np.full(len(records), fleet_now_ns - RECENT_NS, dtype=np.int64)
-        return _rows(self._flows, probes, start_ns, (_forward(probes), _reverse(probes)))
+        directions = _direction(probes, back=False), _direction(probes, back=True)
+        return _rows(self._flows, probes, start_ns, directions)
 
 
 class _FlowClocks(NamedTuple):
@@ -268,29 +269,19 @@ def _rows(
     return {name: _joined([half[name] for half in halves]) for name in halves[0]}
 
 
-def _forward(probes: _Probes) -> DirectionCounts:
+def _direction(probes: _Probes, *, back: bool) -> DirectionCounts:
+    """Of requests, or (`back`) of replies."""
     records, flags = probes.records, probes.records["flags"]
+    sender, receiver = (probes.remote, probes.local) if back else (probes.local, probes.remote)
+    stamps = ("t3_ns", "t4_ns") if back else ("t1_ns", "t2_ns")
+    sent_ns, received_ns = (records[name] for name in stamps)
     stalled = _has(flags, LOST) & _has(flags, STALLED)
-    stamped = (records["t1_ns"] != 0) & (records["t2_ns"] != 0)
+    requests_lost = _has(flags, ProbeFlag.LOST_FWD)
     return DirectionCounts(
-        owd_ns=probes.remote.to_fleet(records["t2_ns"]) - probes.local.to_fleet(records["t1_ns"]),
-        measured=stamped & probes.comparable,
-        sent=~stalled,
-        lost=_has(flags, ProbeFlag.LOST_FWD) & ~stalled,
-        unresolved=_has(flags, ProbeFlag.LOST_UNKNOWN) & ~stalled,
-        stalled=stalled,
-    )
-
-
-def _reverse(probes: _Probes) -> DirectionCounts:
-    records, flags = probes.records, probes.records["flags"]
-    stalled = _has(flags, LOST) & _has(flags, STALLED)
-    stamped = (records["t3_ns"] != 0) & (records["t4_ns"] != 0)
-    return DirectionCounts(
-        owd_ns=probes.local.to_fleet(records["t4_ns"]) - probes.remote.to_fleet(records["t3_ns"]),
-        measured=stamped & probes.comparable,
-        sent=~stalled & ~_has(flags, ProbeFlag.LOST_FWD),
-        lost=_has(flags, ProbeFlag.LOST_REV) & ~stalled,
+        owd_ns=receiver.to_fleet(received_ns) - sender.to_fleet(sent_ns),
+        measured=(sent_ns != 0) & (received_ns != 0) & probes.comparable,
+        sent=~stalled & ~requests_lost if back else ~stalled,
+        lost=(_has(flags, ProbeFlag.LOST_REV) if back else requests_lost) & ~stalled,
         unresolved=_has(flags, ProbeFlag.LOST_UNKNOWN) & ~stalled,
         stalled=stalled,
     )

@@ -66,6 +66,15 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reduce it."""
 
 
+def grown_bound_ns(away_ns: int, drift_sigma_ppb: float, sigma_ns: float = 0.0) -> float:
+    """Four sigmas of what was measured and of a drift that walks at random, and what a temperature
+    ramp does, so far from the measurement; see `Timeline.bound_ns`."""
+    seconds = away_ns * 1e-9
+    walk_ns = WALK_PPB * seconds**1.5 / math.sqrt(3)
+    ramp_ns = min(RAMP_PPB_PER_S * seconds**2 / 2, SWING_PPB * seconds)
+    return BOUND_SIGMAS * math.hypot(sigma_ns, drift_sigma_ppb * seconds, walk_ns) + ramp_ns
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One clock's mapping to fleet time.
 
@@ -113,12 +122,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.state is ClockState.UNKNOWN:
             return math.inf
         away_ns = abs(local_ns - self.ref_ns)
-        seconds = away_ns * 1e-9
-        drift_ns = self.drift_sigma_ppb * seconds
-        walk_ns = WALK_PPB * seconds**1.5 / math.sqrt(3)
-        ramp_ns = min(RAMP_PPB_PER_S * seconds**2 / 2, SWING_PPB * seconds)
-        sigmas_ns = BOUND_SIGMAS * math.hypot(self.sigma_ns, drift_ns, walk_ns)
-        return self.asymmetry_ns + sigmas_ns + ramp_ns + math.ulp(self.offset_ns)
+        grown_ns = grown_bound_ns(away_ns, self.drift_sigma_ppb, self.sigma_ns)
+        return self.asymmetry_ns + grown_ns + math.ulp(self.offset_ns)
 
     def to_local_ns(self, fleet_ns: int) -> int:
         """The local instant at which this clock's fleet time is `fleet_ns`."""

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB, ClockState
+from syntony.model.clocks import ClockState, grown_bound_ns
 
 
 class UtcReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +49,5 @@ class Utc(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.state is ClockState.UNKNOWN:
             return math.inf
-        seconds = abs(fleet_ns - self.confirmed_ns) * 1e-9
-        walk_ns = WALK_PPB * seconds**1.5 / math.sqrt(3)
-        ramp_ns = min(RAMP_PPB_PER_S * seconds**2 / 2, SWING_PPB * seconds)
-        sigmas_ns = BOUND_SIGMAS * math.hypot(self.drift_sigma_ppb * seconds, walk_ns)
-        return self.error_ns + sigmas_ns + ramp_ns
+        away_ns = abs(fleet_ns - self.confirmed_ns)
+        return self.error_ns + grown_bound_ns(away_ns, self.drift_sigma_ppb)

@@ -26,5 +26,6 @@ def raise_epoch(
         connection.execute("UPDATE lease SET epoch = ?", (above + 1,))
         change = ("controller epoch", str(before), str(above + 1), comment)
         log_change(connection, at_ns, issuer, change)
-        state.database.epoch = above + 1
+    # Only now: in an epoch that is not recorded, agents would refuse every successor.
+    state.database.epoch = above + 1
     return above + 1

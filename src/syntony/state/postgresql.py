@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syntony.errors import ConfigError, MissingError, StateError
@@ -38,6 +39,10 @@ _RENEWING = 23
 """The migration that introduced lease renewal."""
 _END_TRIES, _END_WAIT_S = 20, 0.05
 """A terminated session releases its locks with a delay."""
+ANSWER_S = 12.0
+"""A session whose server has not answered a statement for this long is given up: later than
+`statement_timeout`, which a server keeps that runs. One that hangs, or a proxy in front of one that
+is gone, still confirms what it receives, so that no setting of TCP notices."""
 _SESSION = {
     "connect_timeout": "5",
     "application_name": "syntony controller",
@@ -104,6 +109,7 @@ class PostgresDatabase(Database):
             ) from error
         self._url = url
         self._error: type[Exception] = psycopg.Error
+        self._failed_until_s, self._failure = 0.0, ""
         try:
             self._place = _place(url)
             self._session = _connect(self._url)
@@ -181,7 +187,7 @@ class PostgresDatabase(Database):
         """The session, or a new one if it is broken and no other controller has taken over."""
         if not self._session.closed:
             return self._session
-        self._session = _connect(self._url)
+        self._session = self._reconnect()
         try:
             held = self._take_lock()
             row = self._session.execute("SELECT epoch, holder FROM lease").fetchone()
@@ -191,10 +197,25 @@ class PostgresDatabase(Database):
                     f"control state {self._place} was taken over by another controller ({who}) "
                     "while the connection was broken; this one stops"
                 )
+            with contextlib.suppress(self._error):  # its next statement says why
+                # A waiting controller replaces only a session that the lease names.
+                self._session.execute(_RENEW.encode())
         except BaseException:
             self._session.close()
             raise
         return self._session
+
+    def _reconnect(self) -> psycopg.Connection[Any]:
+        """A new session. What took long to fail fails at once for as long: all who need a session
+        wait for one another here, the lease's check among them."""
+        began_s = time.monotonic()
+        if began_s >= self._failed_until_s:
+            try:
+                return _connect(self._url)
+            except self._error as error:
+                ended_s = time.monotonic()
+                self._failed_until_s, self._failure = 2 * ended_s - began_s, str(error)
+        raise self._error(self._failure)
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[DatabaseConnection]:
@@ -252,14 +273,38 @@ class HolderCheck:
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:
-    import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
     options: Any = _SESSION | conninfo_to_dict(url)
-    session = psycopg.connect(**options, autocommit=True)
+    session = _session_type().connect(**options, autocommit=True)
     for setting in _SETTINGS:
         session.execute(setting.encode())
     return session
+
+
+@functools.cache
+def _session_type() -> type[psycopg.Connection[Any]]:
+    """Sessions that end when the server does not answer for `ANSWER_S`."""
+    import psycopg
+
+    class Session(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            return super().wait(self._steps(gen), *args, **options)
+
+        def _steps(self, gen: Any) -> Generator[Any, Any, Any]:
+            """Those of `gen`. The caller looks for an answer ten times a second."""
+            until_s, ready = time.monotonic() + ANSWER_S, None
+            while True:
+                try:
+                    wanted = gen.send(ready)
+                except StopIteration as done:
+                    return done.value
+                ready = yield wanted
+                if not ready and time.monotonic() > until_s:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer for {ANSWER_S:.0f} s")
+
+    return Session
 
 
 class _Translating:

@@ -15,11 +15,13 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from syntony.errors import StoreError, UsageError
 from syntony.model.names import is_name
 from syntony.store.engine import Row, bounded, first_line, parse_rows
 from syntony.store.layout import Layout
-from syntony.store.native import encode_block
+from syntony.store.schema import sql_type
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -259,3 +261,47 @@ def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def encode_block(columns: Sequence[Column], rows: pa.Table) -> bytes:
+    """One ``Native`` block with the given columns of `rows`.
+
+    It is the number of columns and of rows, then per column its name, its type and its values:
+    numbers little-endian one after another, strings each behind its length. Lengths and counts are
+    LEB128 varints. (ClickHouse documentation, "Native" format.)
+    """
+    parts = [varint(len(columns)), varint(rows.num_rows)]
+    for column in columns:
+        parts += [_text(column.name), _text(sql_type(column))]
+        parts.append(_values(column, rows.column(column.name)))
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    """LEB128 of a number ≥ 0."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data)) + data
+
+
+def _values(column: Column, values: pa.ChunkedArray) -> bytes:
+    if column.type != "string":
+        # "<" forces the order of bytes the format wants whatever this machine's is.
+        wanted = np.dtype(column.type).newbyteorder("<")
+        return bytes(values.to_numpy().astype(wanted, copy=False).data)
+    # Names repeat row after row: each distinct one is encoded once.
+    coded = values.combine_chunks().dictionary_encode()
+    texts = [_text(text) for text in coded.dictionary.to_pylist()]
+    return b"".join([texts[index] for index in coded.indices.to_pylist()])

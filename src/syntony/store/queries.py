@@ -137,10 +137,6 @@ def steps(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
     )
 
 
-def _union(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
-
-
 def _rows(span: Span, src: str, dst: str) -> str:
     delays = ", ".join(f"toInt64({name}) AS {name}" for name, _ in PERCENTILE_SHARES)
     sums = "toInt64(lost) AS l, toUInt64(count) AS n"
@@ -178,7 +174,7 @@ def unresolved(
             f"sum(arrived) AS a FROM ({' UNION ALL '.join(rest)}) "
             "GROUP BY src, dst, second HAVING sum(broken) > 0"
         )
-    return _union(parts)
+    return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
 
 
 def _by_minute(span: Span, src: str, dst: str) -> str:

@@ -84,19 +84,15 @@ class Partial:
 MAX_ARRAY_BYTES = 65_536
 
 
-def capture(value: Any, modules: frozenset[str]) -> Any:
-    """A copy of `value` that can be pickled, or MISSING.
+def capture_all(values: Mapping[str, Any], modules: frozenset[str]) -> dict[str, Any]:
+    """Capture those of the variables, by name, that can be, as values that can be pickled.
 
     Args:
-        value: containers of values that cannot be copied are captured whole or not at all.
+        values: containers of values that cannot be copied are captured whole or not at all; shared
+            objects stay shared.
         modules: objects of classes that are defined in these, or in their submodules, are captured
             attribute by attribute.
     """
-    return _Capture(modules).of(value)
-
-
-def capture_all(values: Mapping[str, Any], modules: frozenset[str]) -> dict[str, Any]:
-    """Capture those of the variables, by name, that can be; shared objects stay shared."""
     once = _Capture(modules)
     found = {
         name: once.of(each)
@@ -244,11 +240,6 @@ def _is_within(name: str, modules: frozenset[str]) -> bool:
     return bool(name)
 
 
-def restore(kept: Any, now: Any = None) -> Any:
-    """Restore a value; in place if `now`, the replacement's current value, is of the same kind."""
-    return Restoring().of(kept, now)
-
-
 class Restoring:
     """Restores values that were captured together."""
 
@@ -257,7 +248,7 @@ class Restoring:
         """Captured objects and methods (by `id`) → restored ones."""
 
     def of(self, kept: Any, now: Any) -> Any:  # noqa: PLR0911 - one line for each kind
-        """As `restore`."""
+        """Restore a value; in place if `now`, the replacement's current value, is of its kind."""
         if isinstance(kept, Instance):
             return self._instance(kept, now)
         if isinstance(kept, ReadingState):

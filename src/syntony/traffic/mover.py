@@ -57,10 +57,6 @@ class Mover:
         """Flows whose last move is still on trial."""
         return frozenset(flow for trial in self._trials for flow in trial.moves)
 
-    def path_of(self, flow_id: str) -> str:
-        """The path of a flow, or the one it is being moved to; empty if none."""
-        return self._paths.get(flow_id, "")
-
     def update(self, flows: Sequence[Flow]) -> None:
         """All flows there are now. Those that are gone are forgotten, mid-move too; where a flow is
         is believed, except while it is being moved."""

@@ -97,8 +97,14 @@ class OperationsReader:
         self.malformed = 0
         """Records that could not be used."""
 
-    def read(self, read: Read, now_ns: int) -> NewOperations:
-        """What was reported since the last call; `now_ns` is CLOCK_MONOTONIC."""
+    def read(self, read: Read, now_ns: int, *, last: bool = False) -> NewOperations:
+        """What was reported since the last call.
+
+        Args:
+            read: reads the page.
+            now_ns: CLOCK_MONOTONIC.
+            last: the process has ended: what has not ended is reported, however short it lasted.
+        """
         head = read(RECORDS_AT, 0)
         header = np.frombuffer(head, HEADER, 1)[0] if len(head) == RECORDS_AT else None
         if header is None or header["magic"] != MAGIC or header["version"] != VERSION:
@@ -110,7 +116,7 @@ class OperationsReader:
         dropped = self._count_lost(int(header["lost"]))
         rows, skipped = self._rows(read, int(header["newest"]))
         comms = np.frombuffer(head, COMM, COMMS, HEADER.itemsize)
-        operations, steps = self._parse(rows, comms, now_ns)
+        operations, steps = self._parse(rows, comms, now_ns, 0 if last else OPEN_NS)
         return NewOperations(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
 
     def _count_lost(self, lost: int) -> int:
@@ -139,7 +145,7 @@ class OperationsReader:
         return rows, skipped
 
     def _parse(
-        self, rows: Any, comms: Any, now_ns: int
+        self, rows: Any, comms: Any, now_ns: int, open_ns: int
     ) -> tuple[list[JobOperation], list[OperationStep]]:
         reported: list[JobOperation] = []
         steps: list[OperationStep] = []
@@ -165,13 +171,13 @@ class OperationsReader:
                     reported.append(begun._replace(done_ns=at_ns))
             else:
                 self.malformed += 1
-        return reported + self._lasting(now_ns), steps
+        return reported + self._lasting(now_ns - open_ns), steps
 
-    def _lasting(self, now_ns: int) -> list[JobOperation]:
-        """Operations that have lasted long without an end, each once."""
+    def _lasting(self, since_ns: int) -> list[JobOperation]:
+        """Operations without an end that began by then, each once."""
         found = []
         for key, each in self._open.items():
-            if now_ns - each.begin_ns >= OPEN_NS and key not in self._reported_open:
+            if each.begin_ns <= since_ns and key not in self._reported_open:
                 self._reported_open.add(key)
                 found.append(each)
         return found

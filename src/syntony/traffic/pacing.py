@@ -266,7 +266,7 @@ class Pacer:
         elif now_ns >= self._timeout[link].until_ns:
             del self._paced[link]
             return
-        fresh = 1 - math.exp((paced_link.looked_ns - now_ns) / policy.load_ns)
+        fresh = 1 - math.exp(min(0, paced_link.looked_ns - now_ns) / policy.load_ns)
         paced_link.load += (load - paced_link.load) * fresh
         paced_link.looked_ns = now_ns
         if queue is not None and queue.at_ns >= paced_link.changed_ns + policy.settle_ns:

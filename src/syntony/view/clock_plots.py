@@ -161,7 +161,11 @@ def plot_clocks(report: ClockReport) -> Figure:
         offset.plot(clock.at_s, np.array(clock.offset_ns) / 1e6, color=colour, lw=1.2)
         drift.plot(clock.at_s, rates - np.median(rates), color=colour, lw=1.2, label=clock.node)
         bound.plot(clock.at_s, bounds, color=colour, lw=1.2)
-        lapses = [at for at, state in zip(clock.at_s, clock.state, strict=True) if _lapsed(state)]
+        lapses = [
+            at
+            for at, state in zip(clock.at_s, clock.state, strict=True)
+            if state is not ClockState.SYNCHRONIZED
+        ]
         bound.plot(lapses, [1.0] * len(lapses), "|", color=colour, ms=9, transform=_low(bound))
     offset.set_ylabel("ms")
     drift.set_ylabel("ppb")
@@ -177,10 +181,6 @@ def plot_clocks(report: ClockReport) -> Figure:
     middle = "" if span.bound_p50_ns is None else f", median {format_ns(span.bound_p50_ns)}"
     _title(bound, "", f"Bound on each clock's error{middle}; {share} (marks: not)")
     return figure
-
-
-def _lapsed(state: ClockState) -> bool:
-    return state is not ClockState.SYNCHRONIZED
 
 
 def _low(axes: Axes) -> Any:

@@ -224,11 +224,12 @@ def _checked(name: str, columns: Mapping[str, Any]) -> tuple[BundleTable | None,
 
 def _sane(name: str, values: Floats) -> Floats:
     """Finite values, and non-negative ones where negative is impossible; else null. Delays may be
-    negative, because clocks may be wrong; an exit status, because of signals."""
+    negative, because clocks may be wrong; an exit status, because of signals; the time until an
+    end, because it may be noticed later."""
     bad = ~np.isfinite(values) | (np.abs(values) > 2.0**62)
     if name == "exit_status":
         bad |= (values < -64) | (values > 255)
-    elif not name.startswith("owd_"):
+    elif name != "lived_ns" and not name.startswith("owd_"):
         bad |= values < 0
     return np.where(bad, np.nan, values)
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import Grid
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import BundleTable, Floats
-    from syntony.workload.grid import Flags
+from syntony.workload.bundle import BundleTable, Floats
+from syntony.workload.grid import Flags, Grid
 
 
 class DeviceTable:

@@ -8,16 +8,12 @@ SIGABRT, as one does that fails by itself. Pure.
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from syntony.model import MS, S, format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from syntony.workload.processes import Ended
 
 ASKS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals by which launchers, schedulers and people end a process."""
@@ -29,6 +25,22 @@ UTC_NS = (946_684_800 * S, 4_102_444_800 * S)
 """From 2000 to 2099: instants of UTC; others count from another origin."""
 _SHELL = 128
 """A program that waits for another often ends with this plus the signal that ended it."""
+
+
+class Ended(NamedTuple):
+    """How a rank's own process ended, and when: not before `first_ns`, and by `last_ns`."""
+
+    first_ns: int
+    last_ns: int
+    status: int | None = None
+    """Its exit status, below 0 the signal that ended it; None: not visible."""
+    oom: bool = False
+    """The kernel killed it for lack of memory, or one that it started."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the instant is known, and not only a window."""
+        return self.first_ns == self.last_ns
 
 
 class Manner(Enum):
@@ -107,10 +119,10 @@ def cause(ended: Mapping[int, Ended], names: Collection[int], absent: Collection
     # Who kills all, or kills late what was asked to end before, kills more than the first.
     if first == {Manner.KILLED} and others and Manner.KILLED not in after:
         return Cause.RANK
-    # In the operation itself it may have been the first to notice a lost connection.
+    # In the operation itself it may have been the first to notice a lost connection. Errors of the
+    # others follow from its end, also where no launcher ends them.
     own = first == {Manner.FAILED} and set(names) <= set(absent)
-    launcher = bool(others) and after <= {Manner.ASKED, Manner.KILLED}
-    return Cause.RANK if own and launcher else Cause.OPEN
+    return Cause.RANK if own and others else Cause.OPEN
 
 
 def asked(first: Collection[Manner], after: Collection[Manner]) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.workload.bundle import BundleTable, Floats, Ints
+from syntony.workload.bundle import BundleTable, Floats, Ints
 
 K, N = 3, 5
 """An episode begins and ends where K of N windows with data are exceptional (taxonomy: "k of n

@@ -46,8 +46,8 @@ def _newest(processes: list[Row]) -> Collection[Row]:
 
 
 class Replaced:
-    """Processes that have ended and whose ranks have another since, which runs or had operations:
-    of an earlier run of the job. Nobody waits for them any more."""
+    """Processes that have ended and whose ranks have another since, which runs, had operations, or
+    began after they had ended: of an earlier run of the job. Nobody waits for them any more."""
 
     def __init__(self, processes: list[Row], operations: Iterable[Row]) -> None:
         running = [each for each in _newest(processes) if not each["ended"]]
@@ -60,11 +60,19 @@ class Replaced:
             times = first_ns[each["rank"]]
             key = each["host"], each["pid"]
             times[key] = min(times.get(key, each["ts_ns"]), each["ts_ns"])
+        ended_ns = {(each["host"], each["pid"]): each["ts_ns"] for each in _newest(processes)
+                    if each["ended"]}  # fmt: skip
         for rank, times in first_ns.items():
-            if rank not in self._since_ns:
-                last = max(times, key=lambda process: times[process])
-                self._current.add(last)
-                self._since_ns[rank] = times[last]
+            if rank in self._since_ns:
+                continue
+            last = max(times, key=lambda process: times[process])
+            over_ns = ended_ns.get(last)
+            later = [
+                each["began_ns"] for each in processes
+                if each["rank"] == rank and over_ns and each["began_ns"] > over_ns
+            ]  # fmt: skip
+            self._current |= set() if later else {last}
+            self._since_ns[rank] = max(later, default=times[last])
 
     def has(self, row: Row) -> bool:
         """Whether an operation is of such a process."""

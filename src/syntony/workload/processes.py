@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import MS, S
-from syntony.workload.exits import Manner, causes, end_line, manner
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from syntony.workload.bundle import BundleTable
+from syntony.workload.bundle import BundleTable
+from syntony.workload.exits import Ended, Manner, causes, end_line, manner
 
 SILENT_NS = 5 * S
 """A host without a report of processes for longer is silent: there is one every two seconds."""
@@ -36,22 +33,6 @@ STATES = {
     "D": "waiting for a disk, a file server or a driver (state D)",
 }
 """States in which a process does nothing, by their letter in proc_pid_stat(5)."""
-
-
-class Ended(NamedTuple):
-    """How a rank's own process ended, and when: not before `first_ns`, and by `last_ns`."""
-
-    first_ns: int
-    last_ns: int
-    status: int | None = None
-    """Its exit status, below 0 the signal that ended it; None: not visible."""
-    oom: bool = False
-    """The kernel killed it for lack of memory, or one that it started."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the instant is known, and not only a window."""
-        return self.first_ns == self.last_ns
 
 
 class Held(NamedTuple):

@@ -135,11 +135,15 @@ def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], orig
 def _steps(facts: BundleFacts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[Event]:
     table = facts.bundle.table("steps")
     hosts, ranks, steps = table.codes("host"), table.ints("rank"), table.ints("step")
-    begin, end = table.ints("begin_ns"), table.ints("end_ns")
+    begin, end = table.ints("begin_ns"), table.ints("end_ns").copy()
+    order = np.lexsort((begin, ranks))
+    one, two = order[:-1], order[1:]
+    # Fleet time is read about once a second: a step may seem to end some ns after the next begins.
+    end[one] = np.where(ranks[one] == ranks[two], np.minimum(end[one], begin[two]), end[one])
     known = {name: table.numbers(name) for name in PARTS_OF_STEPS if name in table}
     where = facts.ranks.host if facts.ranks is not None else {}
     threads: dict[int, tuple[int, int]] = {}
-    for row in np.argsort(ranks, kind="stable"):
+    for row in order:
         rank = int(ranks[row])
         if rank not in threads:
             host = str(hosts.at(row) or where.get(rank))

@@ -7,7 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from syntony.audit.cabling import Attachment, Cabling, LeafGroup, misplaced_pairs, pattern, port_gap
+from syntony.audit.cabling import (
+    Attachment,
+    Cabling,
+    LeafGroup,
+    misplaced_pairs,
+    name_columns,
+    pattern,
+    port_gap,
+)
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
 from syntony.audit.result import Result, Status, Suspect
@@ -288,25 +296,18 @@ def _absent_name(group: LeafGroup, like: str, fabric: Cabling, whole: LeafGroup)
     In ``leaf-01-01``, ``leaf-02-01`` of the group and ``leaf-03-02`` of another, the first
     number is the rail's, since it is what differs within a group.
     """
-    siblings, cousins = _columns(group.leaves), _columns(whole.leaves)
+    siblings, cousins = name_columns(group.leaves), name_columns(whole.leaves)
     if siblings is None or cousins is None or len(siblings) != len(cousins):
         return ""
     name = re.split(r"(\d+)", like)
     built = [
-        next(iter(ours)) if len(ours) == 1 else name[place]
+        ours[0] if len(set(ours)) == 1 else name[place]
         for place, ours in enumerate(siblings)
     ]  # fmt: skip
-    differs = [len(ours) > 1 for ours in siblings]
+    differs = [len(set(ours)) > 1 for ours in siblings]
     guess = "".join(built)
     known = guess in {device.name for device in fabric.topology.devices}
     return "" if known or sum(differs) != 1 or not re.search(r"\d", guess) else guess
-
-
-def _columns(names: Sequence[str]) -> list[set[str]] | None:
-    split = [re.split(r"(\d+)", name) for name in names]
-    if len(names) < 2 or len({len(words) for words in split}) != 1:
-        return None
-    return [set(column) for column in zip(*split, strict=True)]
 
 
 def _crossed(one: _Misplaced, other: _Misplaced) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from syntony.audit.cabling import Cabling, SwitchPlane, pattern, port_gap
+from syntony.audit.cabling import Cabling, SwitchPlane, name_columns, pattern, port_gap
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import Votes, own_vote
 from syntony.audit.result import Result, Status, Suspect
@@ -197,14 +196,14 @@ class _Numbered(NamedTuple):
 
 
 def _numbered(names: Sequence[str]) -> _Numbered | None:
-    split = [re.split(r"(\d+)", name) for name in names]
-    if len(names) < 2 or len({len(words) for words in split}) != 1:
+    columns = name_columns(names)
+    if columns is None:
         return None
-    columns = list(zip(*split, strict=True))
     varying = [at for at, words in enumerate(columns) if len(set(words)) > 1]
     if len(varying) != 1 or varying[0] % 2 == 0:
         return None
     (at,) = varying
     padded = any(word.startswith("0") and len(word) > 1 for word in columns[at])
     width = min(map(len, columns[at])) if padded else 0
-    return _Numbered(tuple(split[0]), at, width, frozenset(map(int, columns[at])))
+    words = tuple(column[0] for column in columns)
+    return _Numbered(words, at, width, frozenset(map(int, columns[at])))

@@ -94,17 +94,17 @@ def _between(start: Any, end: Any) -> float:
     return float(end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3)
 
 
-def on_cpus(cpus: list[int], size: int = CPU_SIZE, count: int = CPU_PRODUCTS) -> dict[str, Any]:
+def on_cpus(cpus: list[int]) -> dict[str, Any]:
     """All together; they are chosen before NumPy is loaded, whose BLAS counts them then."""
     os.sched_setaffinity(0, set(cpus))
     import numpy as np
 
     draw = np.random.default_rng(1)
-    a, b = (draw.standard_normal((size, size), dtype=np.float32) for _ in range(2))
+    a, b = (draw.standard_normal((CPU_SIZE, CPU_SIZE), dtype=np.float32) for _ in range(2))
     first = a @ b
     out = np.empty_like(first)
     started_s = time.perf_counter()
-    for _ in range(count):
+    for _ in range(CPU_PRODUCTS):
         np.matmul(a, b, out=out)
     took_s = time.perf_counter() - started_s
     wanted = a[:ROWS].astype(np.float64) @ b.astype(np.float64)
@@ -114,7 +114,7 @@ def on_cpus(cpus: list[int], size: int = CPU_SIZE, count: int = CPU_PRODUCTS) ->
     moved = np.abs(out - first) > limit
     return {
         "name": f"{len(cpus)} CPUs {platform.machine()}", "gpu": False, "type": "float32",
-        "tflops": 2.0 * size**3 * count / took_s / 1e12,
+        "tflops": 2.0 * CPU_SIZE**3 * CPU_PRODUCTS / took_s / 1e12,
         "wrong": int(moved.sum()) + int(far.sum()),
     }  # fmt: skip
 

@@ -13,8 +13,7 @@ from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.input_files import read_bytes
 from syntony.io.audit.commands import LiveCommands, RecordedCommands
 from syntony.io.link_files import LinkFiles
-from syntony.links.roles import with_backend
-from syntony.links.snapshot import PortSnapshot
+from syntony.links.snapshot import PortSnapshot, with_backend
 from syntony.model import S
 from syntony.model.names import is_name
 

@@ -9,7 +9,7 @@ import numpy as np
 from syntony.lab.drill.figures import RunFigures, edges_ns, throughput
 from syntony.lab.drill.trial import NicFlapTrial
 from syntony.model import MS, S
-from syntony.view.throughput_chart import ThroughputChart, ThroughputLine
+from syntony.view.drill_charts import ThroughputChart, ThroughputLine
 
 BIN_NS = 250 * MS
 """At least three steps of the default job, so that aliasing of steps and bins does not show."""

@@ -182,14 +182,24 @@ def measured(trial: ContentionTrial) -> set[tuple[int, int, int]]:
     }
 
 
+def delay_percentiles_ms(
+    trial: ContentionTrial, from_ns: int, to_ns: int
+) -> tuple[float | None, float | None]:
+    """Median of the medians, and 99th percentile of the 99th percentiles, over all flows and whole
+    seconds of a phase, also those reported later."""
+    delays = [each[1:] for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
+    if not delays:
+        return None, None
+    p50_ns, p99_ns = zip(*delays, strict=True)
+    return float(np.median(p50_ns)) / MS, float(np.quantile(p99_ns, 0.99)) / MS
+
+
 def _phase(
     name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum: float
 ) -> ContentionPhase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
-    # Whole seconds of this phase, also those reported later.
-    delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
-    p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
+    p50_ms, p99_ms = delay_percentiles_ms(trial, from_ns, to_ns)
     total = sum(mbps.values())
     return ContentionPhase(
         name=name,
@@ -197,8 +207,8 @@ def _phase(
         total_mbps=total,
         of_optimum=total / optimum if optimum else 0.0,
         shared_links=float(np.mean([shared_links(s, trial.verbs) for s in samples] or [0])),
-        owd_p50_ms=float(np.median(p50)) / MS if p50 else None,
-        owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
+        owd_p50_ms=p50_ms,
+        owd_p99_ms=p99_ms,
     )
 
 

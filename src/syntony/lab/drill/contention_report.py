@@ -6,7 +6,7 @@ from syntony.lab.drill.contention import ContentionTrial
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.rates import format_rate
-from syntony.view import contention_chart
+from syntony.view import drill_charts
 from syntony.wire.traffic import MoveView
 
 DELAY = "one-way delay p99, ms"
@@ -40,21 +40,19 @@ def make_report(trial: ContentionTrial, drill: str = "contention") -> Contention
     )
 
 
-def make_chart(
-    trial: ContentionTrial, found: Figures, fabric: str
-) -> contention_chart.ContentionChart:
+def make_chart(trial: ContentionTrial, found: Figures, fabric: str) -> drill_charts.ContentionChart:
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]
-    return contention_chart.ContentionChart(
+    return drill_charts.ContentionChart(
         title=f"{_NUMBERS.get(len(trial.jobs), 'Jobs')} jobs, one fabric: {first.title}",
         subtitle=f"{fabric}; every result checked; "
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
         f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
         jobs=tuple(
-            contention_chart.ContentionCurve.of(f"job {name}", at_s, values)
+            drill_charts.ContentionCurve.of(f"job {name}", at_s, values)
             for name, values in rates.items()
         ),
         optimum=found.optimum_mbps,
-        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
+        delay=drill_charts.ContentionCurve.of(DELAY, when_s, delays),
     )

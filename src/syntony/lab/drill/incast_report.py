@@ -9,8 +9,8 @@ from syntony.lab.drill.contention_figures import (
     PAYLOAD,
     ROCE_PAYLOAD,
     bins_mbps,
+    delay_percentiles_ms,
     delays_ms,
-    measured,
     rate_mbps,
 )
 from syntony.lab.drill.contention_report import DELAY
@@ -21,7 +21,7 @@ from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.model.names import host_of
-from syntony.view import contention_chart
+from syntony.view import drill_charts
 
 
 class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,9 +118,7 @@ def _phase(
 ) -> IncastPhase:
     trial, (from_ns, to_ns) = ran.trial, span
     job = trial.jobs[0]
-    # Whole seconds of this phase, also those reported later.
-    delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
-    p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
+    p50_ms, p99_ms = delay_percentiles_ms(trial, from_ns, to_ns)
     ends = [e for e in completions_ns(job.records, job.ranks) if from_ns <= e <= to_ns]
     steps = np.diff(np.array(ends, dtype=np.float64)) / MS if len(ends) > 2 else np.zeros(1)
     first, last = (ran.losses[number] for number in counts)
@@ -130,8 +128,8 @@ def _phase(
         name=name,
         mbps=mbps,
         of_line=mbps / line,
-        owd_p50_ms=float(np.median(p50)) / MS if p50 else None,
-        owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
+        owd_p50_ms=p50_ms,
+        owd_p99_ms=p99_ms,
         step_p50_ms=float(np.median(steps)),
         step_p99_ms=float(np.quantile(steps, 0.99)),
         longest_step_ms=float(steps.max()),
@@ -166,19 +164,19 @@ def transport(report: IncastReport) -> str:
     return f"TCP {report.congestion}" if report.congestion else "RDMA"
 
 
-def make_chart(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
+def make_chart(ran: IncastTrial, report: IncastReport) -> drill_charts.ContentionChart:
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
-    return contention_chart.ContentionChart(
+    return drill_charts.ContentionChart(
         title=f"Incast: {report.senders} senders, one receiver",
         subtitle=f"{report.fabric}, {transport(report)}; every result checked; "
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
         f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
         jobs=tuple(
-            contention_chart.ContentionCurve.of("at the receiver", at_s, values)
+            drill_charts.ContentionCurve.of("at the receiver", at_s, values)
             for values in rates.values()
         ),
         optimum=report.line_mbps,
         optimum_label="line rate",
-        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
+        delay=drill_charts.ContentionCurve.of(DELAY, when_s, delays),
     )

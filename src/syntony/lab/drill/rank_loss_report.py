@@ -12,7 +12,7 @@ import msgspec
 from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLossTrial, StepLine
 from syntony.lab.drill.report import DrillReport
 from syntony.model import MS, S
-from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
+from syntony.view.drill_charts import RankLossChart, RankLossLine
 
 DRILL = "rank-loss"
 

@@ -12,7 +12,7 @@ import msgspec
 from syntony.errors import MissingError
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.trial import NicFlapTrial
-from syntony.view import throughput_chart
+from syntony.view import drill_charts
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ def check_out(directory: Path | None) -> None:
     here."""
     if directory is None:
         return
-    throughput_chart.check()
+    drill_charts.check()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,7 +74,7 @@ _Report = TypeVar("_Report", bound=DrillReport)
 
 def save(
     report: _Report,
-    picture: throughput_chart.Chart,
+    picture: drill_charts.Chart,
     trials: msgspec.Struct | Sequence[msgspec.Struct],
     directory: Path,
 ) -> _Report:
@@ -87,7 +87,7 @@ def save(
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drill = report.drill
-    files = {f"{drill}.{kind}": picture.render(kind) for kind in throughput_chart.FORMATS}
+    files = {f"{drill}.{kind}": picture.render(kind) for kind in drill_charts.FORMATS}
     if isinstance(trials, msgspec.Struct):
         files[f"{drill}.trial.json"] = msgspec.json.encode(trials)
     else:

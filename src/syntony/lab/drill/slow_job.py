@@ -12,27 +12,26 @@ import numpy as np
 
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.io.bundle_files import bundle_from_tables, joined
+from syntony.lab.client import Lab
 from syntony.lab.drill import modes
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, job_spec, lab_for
 from syntony.lab.drill.trial import WARM_STEPS, Outage
+from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Record
 from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.wire.jobs import RecordingQuery
 from syntony.workload import diagnose
+from syntony.workload.bundle import Bundle
+from syntony.workload.diagnose import Diagnosis
 from syntony.workload.flows import Flows
 from syntony.workload.grid import median
 from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from syntony.lab.client import Lab
-    from syntony.lab.jobs.programs import JobSpec
-    from syntony.workload.bundle import Bundle
-    from syntony.workload.diagnose import Diagnosis
 
 HOSTS = 4
 SPEC = FabricSpec(hosts=HOSTS, rails=1)

@@ -9,7 +9,7 @@ from syntony.lab.drill.report import DrillReport
 from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial, is_named
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
-from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
+from syntony.view.drill_charts import SlowJobChart, SlowJobCurve
 
 
 class SlowJobReport(DrillReport, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str
     fault = KINDS[kind]
     for name in options:
         if name not in fault.options:
-            known = f"it takes {_flags(fault)}" if fault.options else "it takes none"
+            known = f"it takes {', '.join(f'--{each}' for each in fault.options) or 'none'}"
             raise UsageError(f"fault {kind} has no option --{name}; {known}")
     target = _target(plan, fault, target)
     merged = {**fault.options, **options}
@@ -86,7 +86,3 @@ def _target(plan: LabPlan, fault: type[LabFault], given: str) -> str:
     if fault.target is TargetKind.SWITCH:
         return plan.node(given, plan.switches, "switch")
     return plan.node(given, plan.hosts, "host")
-
-
-def _flags(fault: type[LabFault]) -> str:
-    return ", ".join(f"--{name}" for name in fault.options)

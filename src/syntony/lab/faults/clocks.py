@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from syntony.io.clocks import SyntheticClock
 from syntony.lab.faults.base import LabFault, TargetKind
 from syntony.model import MS
-
-if TYPE_CHECKING:
-    from syntony.io.clocks import SyntheticClock
 
 LEAD_TIME_NS = 20 * MS
 """Time from the request to the step: every process has read it from the tape by then."""
@@ -33,8 +31,6 @@ class _ClockFault(LabFault):
             self._order(-1)
 
     def _order(self, sign: int) -> None:
-        from syntony.io.clocks import SyntheticClock
-
         host = self.order.target
         at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) + LEAD_TIME_NS
         self._adjust(SyntheticClock(host, self.site.clocks[host]), at_ns, sign)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -28,6 +29,20 @@ def _end(link: Link, order: FaultOrder) -> Port:
 
 
 class _CarrierFault(LabFault):
+    """Some ports are down."""
+
+    @property
+    @abstractmethod
+    def _ports(self) -> list[Port]: ...
+
+    def apply(self) -> None:
+        self.site.ports.hold_down(self.number, self._ports)
+
+    def undo(self) -> None:
+        self.site.ports.release(self.number, self._ports)
+
+
+class _EndFault(_CarrierFault):
     """A fault on one end of one link."""
 
     target = TargetKind.LINK
@@ -37,25 +52,19 @@ class _CarrierFault(LabFault):
         _end(plan.link(order.target), order)
 
     @property
-    def port(self) -> Port:
-        return _end(self.link, self.order)
+    def _ports(self) -> list[Port]:
+        return [_end(self.link, self.order)]
 
 
-class LinkDown(_CarrierFault):
+class LinkDown(_EndFault):
     """``ip link set down`` at one end; the other end loses carrier."""
 
     name = "link-down"
     meaning = "a NIC, cable or port goes down; a host's routes come back with the link"
     options: ClassVar[Mapping[str, str]] = {"side": ""}
 
-    def apply(self) -> None:
-        self.site.ports.hold_down(self.number, [self.port])
 
-    def undo(self) -> None:
-        self.site.ports.release(self.number, [self.port])
-
-
-class SwitchDown(LabFault):
+class SwitchDown(_CarrierFault):
     """A leaf or spine dies: all its links lose carrier at once."""
 
     name = "switch-down"
@@ -67,14 +76,8 @@ class SwitchDown(LabFault):
         node = self.order.target
         return [link.port_at(node) for link in self.site.plan.links_of(node)]
 
-    def apply(self) -> None:
-        self.site.ports.hold_down(self.number, self._ports)
 
-    def undo(self) -> None:
-        self.site.ports.release(self.number, self._ports)
-
-
-class Flap(_CarrierFault):
+class Flap(_EndFault):
     """Down for `duty` of every `period`, `count` times (0: until cleared)."""
 
     name = "flap"
@@ -92,20 +95,19 @@ class Flap(_CarrierFault):
         return count * (order.integer("period") + CYCLE_MARGIN_NS) + FINAL_MARGIN_NS if count else 0
 
     def apply(self) -> None:
-        port = self.port
-        self._turning = asyncio.get_running_loop().create_task(self._cycle(port))
+        self._turning = asyncio.get_running_loop().create_task(self._cycle())
 
-    async def _cycle(self, port: Port) -> None:
+    async def _cycle(self) -> None:
         period_s = self.order.integer("period") / 1e9
         down_s = period_s * float(self.order.values["duty"])
         count = self.order.integer("count")
         for _ in range(count) if count else itertools.count():
-            self.site.ports.hold_down(self.number, [port])
+            super().apply()
             await asyncio.sleep(down_s)
-            self.site.ports.release(self.number, [port])
+            super().undo()
             await asyncio.sleep(period_s - down_s)
 
     def undo(self) -> None:
         if self._turning is not None:
             self._turning.cancel()
-        self.site.ports.release(self.number, [self.port])
+        super().undo()

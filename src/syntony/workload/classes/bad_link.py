@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 
 import numpy as np
 
 from syntony.model import S
 from syntony.model.names import host_of
-from syntony.workload.bundle import Floats
+from syntony.workload.bundle import Floats, Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.device_tables import LinkTable
@@ -47,6 +48,9 @@ MIN_FULL = 3
 AS_LONG = 0.8
 """Minimum ratio of the waiting time of flows elsewhere that lose nothing to that of lossy ones, at
 which a queue does not explain the losses."""
+TOGETHER = 0.8
+"""Minimum share of the windows with losses of the links to and from a NIC in which both lose, if it
+lost its carrier."""
 RECOVERS_NS = 3 * S
 """Time after a loss of carrier in which TCP still sends again what it lost."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
@@ -67,9 +71,35 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         finding = _judge(facts, flows, common, dirty)
         if finding is not None:
             found.append(finding)
+    found = _without_flaps(facts, flows, found)
     uncounted = [each for each in found if not _counts(each)]
     # A queue that overflows is likelier than several faulty cables at once.
     return found if len(uncounted) <= MOST_ALONE else [each for each in found if _counts(each)]
+
+
+def _without_flaps(facts: BundleFacts, flows: Flows, found: list[RuleFinding]) -> list[RuleFinding]:
+    """Without links to and from one NIC that lose in the same few windows, if carriers are not
+    recorded: it may have lost its carrier, for example for a planned change."""
+    if facts.links is not None and "downs" in facts.links.table:
+        return found
+    flaps = [(one, two) for one, two in itertools.permutations(found, 2)
+             if {flows.dst[each] for each in one.flows} == {flows.src[each] for each in two.flows}
+             and _lose_together(flows, one, two)]  # fmt: skip
+    for one, _ in flaps:
+        nic = flows.dst[min(one.flows)]
+        reason = f"to and from {nic} packets are lost at the same times only"
+        facts.gaps.append(Gap("links", reason, "whether it lost its carrier or has a bad cable"))
+    gone = {id(each) for pair in flaps for each in pair}
+    return [each for each in found if id(each) not in gone or _counts(each)]
+
+
+def _lose_together(flows: Flows, one: RuleFinding, two: RuleFinding) -> bool:
+    """Whether the flows of both lose in the same windows, and in fewer than half of those between
+    the first and the last of these."""
+    lost = [{*np.flatnonzero(np.nansum(flows.retransmits[sorted(each.flows)], axis=0)).tolist()}
+            for each in (one, two)]  # fmt: skip
+    same, either = lost[0] & lost[1], lost[0] | lost[1]
+    return len(same) >= TOGETHER * len(either) and 2 * len(same) < max(either) - min(either)
 
 
 def _counts(finding: RuleFinding) -> bool:
@@ -327,6 +357,8 @@ def _judge(
     full = most_wait if queued is None else queued
     if use is not None:
         full = most_wait and use >= FULL
+    if queued is None and most_wait and _counts_none(facts, links):
+        full = True  # links that lose packets of which none is corrupt
     if full and not counted:
         return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))

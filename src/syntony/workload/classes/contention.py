@@ -167,10 +167,11 @@ def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
     ratios = []
     for flow, first in since_windows.items():
         parts = slice(first), slice(first, None)
-        before, after = (float(median(flows.rate[flow, part])) for part in parts)
+        before, after = (median(flows.rate[flow, part]) for part in parts)
         usual, share = (float(known_mean(flows.sending[flow, part], 0)) for part in parts)
-        ratios.append(max(1.0, after / before) if share < min(LESS * usual, ALWAYS_SENDS)
-                      else after / before)  # fmt: skip
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = float(after / before)
+        ratios.append(max(1.0, ratio) if share < min(LESS * usual, ALWAYS_SENDS) else ratio)
     known = [each for each in ratios if np.isfinite(each)]
     return float(np.median(known)) < 1 / LIKE if known else None
 

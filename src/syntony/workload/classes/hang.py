@@ -3,26 +3,29 @@ called another one, is stopped, or is gone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 
 from syntony.model import S, format_ns
-from syntony.workload.bundle import NULL, Gap
+from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.exits import Cause, Manner, asked, cause, manner, story, together_words, words
+from syntony.workload.exits import (
+    Cause,
+    Ended,
+    Manner,
+    asked,
+    cause,
+    manner,
+    story,
+    together_words,
+    words,
+)
+from syntony.workload.facts import BundleFacts
+from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
-from syntony.workload.ranks import SYMMETRIC
+from syntony.workload.ranks import SYMMETRIC, Comm, Ranks
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Ints
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.grid import Flags
-    from syntony.workload.processes import Ended
-    from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
 """Minimum time without progress (taxonomy)."""
@@ -140,7 +143,9 @@ def _gone(
     hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
     names = processes.ended_first
     why = cause(processes.ended, names, absent)
-    if why is Cause.RANK and (not hung or processes.crashed(names)):
+    # What hangs is killed; that it crashes, or fails before it comes, is what it hung for.
+    own = manner(processes.ended[names[0]]) is not Manner.KILLED
+    if why is Cause.RANK and (own or not hung):
         return [_failed(facts, names, comm, seq)]
     if hung or why is Cause.ENDED:
         return None if hung else []
@@ -200,6 +205,10 @@ def _failed(
     evidence = [Evidence("exit_status", text, value=one.status)]
     if comm is not None:
         evidence.append(_progress(comm, seq))
+        waited_ns = one.last_ns - int(np.median(comm.enqueue[comm.present[:, seq], seq]))
+        if waited_ns >= MIN_SILENCE_NS:
+            text = f"the others had waited {format_ns(waited_ns)} for it when it ended"
+            evidence.append(Evidence("enqueue_ns", text))
     return RuleFinding(
         fault=FaultClass.HANG, subjects=tuple(f"rank {rank}" for rank in names),
         onset_ns=one.last_ns, last_ns=max(one.last_ns, facts.end_ns),
@@ -258,7 +267,7 @@ def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
     text = f"all {len(ended)} ranks ended within {within}, rank {names} first"
     if not processes.ended_together:
         text = f"of {len(comm.ranks)} ranks {len(ended)} have ended, rank {names} first"
-    noticed = manner(one) is Manner.FAILED
+    noticed, left = (manner(one) is each for each in (Manner.FAILED, Manner.ORDERLY))
     return RuleFinding(
         fault=FaultClass.UNDETERMINED,
         subjects=(f"job {comm.job or facts.bundle.manifest.job}".rstrip(),),
@@ -266,7 +275,8 @@ def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
         confidence=confidence(0.98, False),
         evidence=(Evidence("ended", f"{text}, which {words(one)}"), _progress(comm, seq)),
         alternatives=(
-            weigh(FaultClass.HANG, False, f"rank {names} failed, and the others because of it"),
+            weigh(FaultClass.HANG, False, f"rank {names} {'left' if left else 'failed'}, and the"
+                  " others failed because of it"),
             weigh(FaultClass.UNDETERMINED, False, "its connection to another rank failed, and it"
                   " noticed first" if noticed else "somebody ended the job"),
         ),

@@ -267,6 +267,7 @@ def _judge(
     alone = (
         flow in slow and _became_slow(flows, flow, stretch)
         and not _has_less_to_send(flows, flow, stretch) and not _was_brief(flows, flow, stretch)
+        and not _alternates(flows, flow, part)
     )  # fmt: skip
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
@@ -308,6 +309,13 @@ def _judge(
         hosts=frozenset({host_of(flows.src[flow]), host_of(flows.dst[flow])}),
         direct=own is not None,
     )  # fmt: skip
+
+
+def _alternates(flows: Flows, flow: int, part: slice) -> bool:
+    """Whether a flow is so much faster between its slow windows that on average it is not slow."""
+    own, usual = flows.rate[flow, part], flows.typical(flows.rate, flow)[part]
+    both = np.isfinite(own) & np.isfinite(usual)
+    return bool(own[both].sum() >= SLOW_RATE * usual[both].sum())
 
 
 def _losses(flows: Flows, flow: int) -> Alternative:

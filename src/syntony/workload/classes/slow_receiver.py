@@ -90,7 +90,7 @@ def _of_senders(facts: BundleFacts, flows: Flows) -> list[RuleFinding]:
                              blocked=blocked, usual=usual)  # fmt: skip
             if finding is not None:
                 found.append(finding)
-    sure = [each for each in found if _consumes_late(each)]
+    sure = [each for each in found if any(it.signal == "consume_wait_ns" for it in each.evidence)]
     # If all come late, as on hosts short of CPU, each waits for credit now and then.
     if len(found) - len(sure) > MOST_ALONE:
         return sure
@@ -104,10 +104,6 @@ def _sending(blocked: Floats, flows: list[int], held: list[Episode]) -> list[int
     part = slice(min((each.first for each in held), default=0),
                  max((each.last for each in held), default=-1) + 1)  # fmt: skip
     return [flow for flow in flows if np.isfinite(blocked[flow, part]).any()]
-
-
-def _consumes_late(finding: RuleFinding) -> bool:
-    return any(each.signal == "consume_wait_ns" for each in finding.evidence)
 
 
 def _stands_out(flows: Flows, finding: RuleFinding, named: set[int], blocked: Floats) -> bool:

@@ -43,5 +43,31 @@ def all_reduce(
 ) -> Work | None:
     if tensor is None:
         raise ValueError("no tensor")
+    if op == "dies":
+        os.kill(os.getpid(), 9)
     time.sleep(0.01)
     return Work(time.monotonic() + 0.05) if async_op else None
+
+
+def all_gather_single(
+    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Since torch 2.13; before it, its old name."""
+    return Work(time.monotonic()) if async_op else None
+
+
+def all_gather_into_tensor(
+    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    return all_gather_single(output_tensor, input_tensor, group, async_op)
+
+
+def reduce_scatter_tensor(
+    output: Any,
+    input: Any,  # noqa: A002 - as torch has it
+    op: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """As before torch 2.13, which has another name for it."""
+    return Work(time.monotonic()) if async_op else None
