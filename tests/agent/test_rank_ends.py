@@ -135,10 +135,11 @@ def test_a_thread_that_ends_alone_with_a_number_does_not_say_how_its_process_end
 
 
 def test_only_a_first_thread_that_ended_without_an_error_ended_alone() -> None:
-    found: dict[int, ProcessExit] = {}
-    for thread, pid, status in ((7, 7, 3), (8, 7, -9), (9, 9, 0), (10, 9, -9), (11, 9, -15)):
-        process_exits._add(found, thread, pid, ProcessExit(status))
-    assert found == {7: ProcessExit(3), 9: ProcessExit(-9)}
+    ended = (7, 7, 3), (8, 7, -9), (9, 9, 0), (10, 9, -9), (11, 9, -15), (13, 12, 4)
+    found = process_exits._of_processes(
+        (thread, pid, ProcessExit(status)) for thread, pid, status in ended
+    )
+    assert found == {7: ProcessExit(3), 9: ProcessExit(-9), 12: ProcessExit(4)}
 
 
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from abc import abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -135,26 +136,18 @@ class ExitEvents(ExitSource):
         """All are watched."""
 
     def read(self) -> dict[int, ProcessExit]:
-        firsts: dict[int, ProcessExit] = {}
-        others: dict[int, ProcessExit] = {}
+        ended: list[tuple[int, int, ProcessExit]] = []
         while True:
             try:
                 kind, thread, pid, at_ns, status = _parsed(self._socket.recv(1 << 12))
             except BlockingIOError:
-                return others | firsts
+                return _of_processes(ended)
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
                 continue  # the kernel had to leave some out
-            if kind != _EXIT:
-                continue
-            end = ProcessExit(_returncode(status), at_ns)
-            if thread == pid:  # the number may have been used again: the first is meant
-                firsts.setdefault(pid, end)
-            elif pid in firsts and not firsts[pid].status:
-                firsts[pid] = end  # the first thread had ended alone
-            else:
-                others[pid] = end
+            if kind == _EXIT:
+                ended.append((thread, pid, ProcessExit(_returncode(status), at_ns)))
 
     def close(self) -> None:
         """Idempotent. Before Linux 6.6 the kernel counts a listener until it is told."""
@@ -203,6 +196,20 @@ class ExitFiles(ExitSource):
         """Idempotent."""
         while self._files:
             os.close(self._files.popitem()[1])
+
+
+def _of_processes(ended: Iterable[tuple[int, int, ProcessExit]]) -> dict[int, ProcessExit]:
+    """Ends of processes, from those of threads: thread, process, and how it ended."""
+    firsts: dict[int, ProcessExit] = {}
+    others: dict[int, ProcessExit] = {}
+    for thread, pid, end in ended:
+        if thread == pid:  # the number may have been used again: the first is meant
+            firsts.setdefault(pid, end)
+        elif pid in firsts and not firsts[pid].status:
+            firsts[pid] = end  # the first thread had ended alone
+        else:
+            others[pid] = end
+    return others | firsts
 
 
 def exit_source() -> ExitSource | None:
