@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -379,6 +380,14 @@ def test_a_rank_that_the_kernel_killed_for_lack_of_memory(
     text = sentences("night", job.judged(), 60 * S)[0]
     said = "night stopped because rank 2 on gpu-2 was killed by the kernel for lack of memory at "
     assert text.startswith(said), text
+
+
+def test_the_kernels_answer_counts_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that was starved as it started said nothing of ends of ranks for its whole life."""
+    opened(ExitEvents).close()
+    seconds = itertools.count()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(seconds) * S)
+    ExitEvents().close()
 
 
 def test_a_process_that_nobody_waits_for_has_ended() -> None:

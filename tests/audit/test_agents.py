@@ -51,7 +51,7 @@ CLI = Issuer("cli", "local")
 def order(**changes: Any) -> AuditOrder:
     reported: dict[str, Any] = {
         "order": "o1", "host": "h0", "checks": ("sw.os",), "limits": {}, "active": False,
-        "deadline_ns": 20 * S, "expires_ns": NOW_NS + 60 * S, "by": "me",
+        "deadline_ns": 300 * S, "expires_ns": NOW_NS + 60 * S, "by": "me",
     }  # fmt: skip
     return AuditOrder(**(reported | changes))
 

@@ -24,7 +24,7 @@ FILE = Path("secret")
         (NONE._replace(replace_slow=60.0), "--replace-slow needs --spares"),
         (NONE._replace(join="10.0.0.1:1", secret=FILE, replace_slow=60.0), "--replace-slow needs"),
         (NONE._replace(events=FILE), "--events needs"),
-        (NONE._replace(listen="10.0.0.1:1"), "--secret needs --listen or --join"),
+        (NONE._replace(listen="10.0.0.1:1"), "--listen needs --secret FILE"),
         (NONE._replace(spares=1, secret=FILE), "--secret needs --listen or --join"),
         (NONE._replace(join="10.0.0.1:1", secret=FILE, checkpoint=FILE), "--join uses the options"),
         (NONE._replace(join="10.0.0.1", secret=FILE), "is not ADDRESS:PORT"),

@@ -286,7 +286,7 @@ int main(int argc, char **argv)
         seed = (uint64_t)getpid() * 2654435761u + (uint64_t)time(NULL);
     total = atoi(argv[5]);
     if (!corrupts)
-        alarm(230);
+        alarm(900);
     else if (!one_try_goes_wrong())
         return 1;
     fprintf(stderr, "seed %" PRIu64 "\n", seed);

@@ -253,6 +253,7 @@ static void *drained(int fd, const struct control *message)
 /* One that asks for an answer again and again and reads none: the connection ends when they have no room. */
 static void a_peer_reads_nothing(void)
 {
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     int fd = pretend(true), done, sizes[8], result = 0;
     struct control message = {.kind = CONTROL_FENCED, .generation = 2};
@@ -288,6 +289,7 @@ static void a_peer_reads_late(void)
     enum { ANSWER = sizeof(struct control) + SLOTS * sizeof(struct receipt), LEAST = 4 };
     int small = 1, done, sizes[8], in = 0, out = 0;
     size_t said = 0, heard = 0;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     int fd = pretend(true), other = other_end(fd);
     CHECK_EQUAL(setsockopt(other, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);

@@ -124,12 +124,12 @@ int main(int argc, char **argv)
     if (program.layout->rails == NULL && (drive_merge(&program.net, 0, 1) != 4 ||
                                           drive_merge(&program.net, 2, 3) != 5))
         return 1;
-    for (int64_t begun_ms = now_ms(); faults_page() == NULL && now_ms() - begun_ms < 10000;)
+    for (int64_t begun_ms = now_ms(); faults_page() == NULL && now_ms() - begun_ms < 240000;)
         usleep(1000);
     int files = open_files(), objects = faults_objects();
     run_all(atoi(argv[4]), argc > 5);
     for (int64_t begun_ms = now_ms();
-         (faults_objects() > objects || flows_left()) && now_ms() - begun_ms < 10000;)
+         (faults_objects() > objects || flows_left()) && now_ms() - begun_ms < 240000;)
         usleep(1000);
     faults_print();
     if (faults_objects() > objects || flows_left() || open_files() > files ||

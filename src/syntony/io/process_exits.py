@@ -116,15 +116,17 @@ class ExitEvents(ExitSource):
         self._send(_LISTEN)
         # With much going on, ends of others may come before the answer.
         end_ns = time.monotonic_ns() + round(_ANSWER_S * 1e9)
-        while (left_ns := end_ns - time.monotonic_ns()) > 0:
-            self._socket.settimeout(left_ns / 1e9)
-            kind, refused, _, _, _ = _parsed(self._socket.recv(1 << 12))
+        while True:  # what has come is read, however late this process gets to it
+            self._socket.settimeout(max(0.0, (end_ns - time.monotonic_ns()) / 1e9))
+            try:
+                kind, refused, _, _, _ = _parsed(self._socket.recv(1 << 12))
+            except BlockingIOError as error:
+                raise TimeoutError from error
             if kind == _NONE:
                 if refused:
                     raise OSError(refused, os.strerror(refused))
                 self._socket.setblocking(False)
                 return
-        raise TimeoutError
 
     def _send(self, order: int) -> None:
         body = _MESSAGE.pack(_CN_PROC, _CN_PROC, 0, 0, 4, 0) + struct.pack("=I", order)
