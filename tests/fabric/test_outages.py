@@ -9,8 +9,9 @@ import pytest
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import ENOUGH, RECENT_NS
-from syntony.fabric.outages import KEPT_NS, Outages
+from syntony.fabric.outages import KEPT_NS, LOST_SHARE, Outages, losing
 from syntony.model import S
+from syntony.model.findings import Finding
 
 LOST_NS, OVER_NS = 1_000 * S, 1_001 * S
 SILENT_NS, NOW_NS = OVER_NS + S, OVER_NS + 5 * S
@@ -110,3 +111,17 @@ def test_losses_that_last_move_with_time() -> None:
     outages.found(("spine0",), later_ns - S, later_ns)
     traced(outages, WAYS, at_ns=later_ns + S)
     assert down(outages, later_ns - S, later_ns + KEPT_NS - 1) == {"spine0": ()}
+
+
+def test_what_loses_little_or_is_found_over_long_windows_only_is_not_dying() -> None:
+    def finding(loss: float, window: str) -> Finding:
+        return Finding(
+            component="spine0", kind="spine", fault="loss", loss=loss, delay_ns=0.0, confidence=1.0,
+            window=window, explains=90.0, paths=4, alternatives=(),
+        )  # fmt: skip
+
+    short, long = finding(LOST_SHARE, "3s"), finding(1.0, "60s")
+    assert [*losing((short, long, finding(LOST_SHARE / 2, "1s")))] == [(short, 3 * S)]
+    outages = Outages()
+    outages.found(("spine9",), 0, S)
+    assert outages.down({}, 2 * S) == {}, "one that no path is known to cross"

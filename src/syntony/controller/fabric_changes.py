@@ -18,7 +18,6 @@ from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import OR, cable_name, link_ends, silent_at
 from syntony.fabric.outages import losing
 from syntony.fabric.silent import SilentPart
-from syntony.model import parse_duration_ns
 from syntony.model.findings import Finding
 from syntony.state import ControlState
 from syntony.state.document import Document
@@ -102,19 +101,18 @@ class FabricChangeService:
     def confirm(self, way: Way, hops: Sequence[str], now_ns: int, learnt_ns: int) -> None:
         """A path that is unchanged, or shorter than known. One that the map dropped because it was
         no longer traced counts again once all of its known devices answer."""
-        known, devices = self._book.devices_on(way), (way.src, *map(self._book.device, hops))
-        if way not in self._map and devices == known:
+        devices = (way.src, *map(self._book.device, hops))
+        if way not in self._map and devices == self._book.devices_on(way):
             self._map.take(way, devices, now_ns, learnt_ns)
             return
         self._map.confirm(devices, learnt_ns)
+        self._map.miss(way, devices, learnt_ns)
         self._map.silent.confirm(way, devices, learnt_ns)
-        self._map.outages.traced(way, known, devices, learnt_ns)
 
     def take_findings(self, findings: Iterable[Finding], at_ns: int) -> None:
         """The newest findings of localisation, as of this instant, fleet time."""
-        for found in losing(findings):
-            since_ns = at_ns - parse_duration_ns(found.window)
-            self._map.outages.found(suspected(found), since_ns, at_ns)
+        for found, window_ns in losing(findings):
+            self._map.lose(suspected(found), at_ns - window_ns, at_ns)
 
     def forget(self, ways: Iterable[Way], at_ns: int) -> None:
         """Paths that the book has dropped."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -122,7 +122,7 @@ class FabricMap:
         self.twins = dict(state.twins)
         self.down = dict(state.down)
         self.silent = SilentSwitches(state.silent)
-        self.outages = Outages()
+        self._outages = Outages()
         self._departures = Departures()
         self.abandoned = frozenset[str]()
         """Cables that are lost by what a sample of their paths shows: others may still list
@@ -227,10 +227,18 @@ class FabricMap:
         self.silent.take(way, new, learnt_ns)
         if old and old != new:
             self._departures.turned(way, old, new, learnt_ns)
-            self.outages.traced(way, old, new, learnt_ns)
+            self._outages.traced(way, old, new, learnt_ns)
             if new:
                 self._turned.setdefault(way, (old, now_ns))
         self.confirm(new, learnt_ns)
+
+    def lose(self, suspects: Collection[str], since_ns: int, until_ns: int) -> None:
+        """As `Outages.found`."""
+        self._outages.found(suspects, since_ns, until_ns)
+
+    def miss(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
+        """A known path was traced with hops that did not answer, or none such."""
+        self._outages.traced(way, self._ways.get(way, ()), hops, learnt_ns)
 
     def confirm(self, hops: Sequence[str | None], learnt_ns: int) -> None:
         """Record that a sender and the devices that answered it are unchanged."""
@@ -247,7 +255,7 @@ class FabricMap:
         at once."""
         if self._began_ns is None:
             return []
-        self.down |= self.outages.down(self.answered_ns, now_ns)
+        self.down |= self._outages.down(self.answered_ns, now_ns)
         self.down |= self._departures.down(self._count, now_ns)
         self.silent.settle()
         self._drop_untraced(now_ns)

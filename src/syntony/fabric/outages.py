@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from syntony.fabric.book import Way
 from syntony.fabric.departures import ENOUGH, RECENT_NS
 from syntony.fabric.names import link_ends
-from syntony.model import S
+from syntony.model import S, parse_duration_ns
 from syntony.model.findings import Finding
 
 LOST_SHARE = 0.1
 """What loses less of its packets in a window is not dying, but has a fault that lasts."""
+MAX_WINDOW_NS = 10 * S
+"""The same for what is found in longer windows only."""
 KEPT_NS = 60 * S
 """Losses count for so long: paths that lose packets are traced at once."""
 
@@ -83,14 +85,18 @@ class Outages:
         return {
             switch: outage.cables
             for switch, outage in self._outages.items()
-            if outage.since_ns - RECENT_NS <= answered_ns.get(switch, 0) <= outage.until_ns
+            if switch in answered_ns
+            and outage.since_ns - RECENT_NS <= answered_ns[switch] <= outage.until_ns
             and _are_enough(outage, max(answered_ns[switch], outage.since_ns))
         }
 
 
-def losing(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Those that may be the death of a switch."""
-    return (found for found in findings if found.loss >= LOST_SHARE)
+def losing(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
+    """Findings that may be the death of a switch, and their windows."""
+    for found in findings:
+        window_ns = parse_duration_ns(found.window)
+        if found.loss >= LOST_SHARE and window_ns <= MAX_WINDOW_NS:
+            yield found, window_ns
 
 
 def _are_enough(outage: _Outage, since_ns: int) -> bool:
