@@ -281,7 +281,7 @@ def test_a_job_whose_steps_stop_in_an_unknown_operation_is_noted(
          "host": f"h{rank}", "job": "night", "rank": rank, "step": number, "data_ns": 0}
         for number in range(20) for rank in ALL
     ]  # fmt: skip
-    last_ns = max(row["end_ns"] for row in steps)
+    last_ns = T0 + 20 * S
     now_ns = last_ns + silent_s * S
     rows: Rows = {STEP.name: steps, JOB_PROCESS.name: processes(now_ns)}
     if calls:
