@@ -98,6 +98,7 @@ def long() -> None:
     many_steps(0.001)
 
 
+os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the program has begun
 MODES: dict[str, Callable[[], object]] = {
     "work": work, "names": names, "dies": dies, "errors": errors, "forks": forks,
     "reduces": reduces, "short": short, "long": long,

@@ -181,6 +181,23 @@ def test_the_instant_at_which_a_process_ended_is_in_its_last_row(
     assert before_ns < ended_ns < min(after_ns + S // 2, found[-1]["ts_ns"] + 2 * S)
 
 
+def test_the_rank_of_a_process_that_only_its_framework_knows_is_in_its_last_row(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """As of `torch.multiprocessing.spawn`. Its last operations are taken before its end is found."""
+    with hooked(tmp_path, "work", RANK="", SPAWNED="2"):
+        gathered = Gathered(jobs)
+        gathered.of(COLLECTIVE, 4)
+    wait_for(jobs, 0)
+    jobs._searched_ns = time.monotonic_ns()
+    jobs.rows(now)
+    jobs._searched_ns = 0
+    found = gathered.rows.get(JOB_PROCESS.name, [])
+    while not found or not found[-1]["ended"]:
+        found = gathered.of(JOB_PROCESS, len(found) + 1)
+    assert (found[-1]["rank"], found[-1]["ranks"]) == (2, 4)
+
+
 def test_an_end_that_was_known_before_the_last_thread_left_keeps_its_instant(
     jobs: JobTelemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from tests.workload.dying_ranks import ALL, LAST, RANKS, operations, processes, 
 from tests.workload.stored_rows import SEED, T0, Rows, bundle, columns, record, steps_of
 
 from syntony.model import MS, S
-from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
 from syntony.workload import Diagnosis, FaultClass, diagnose
 from syntony.workload.recorded import recorded
 from syntony.workload.sentences import sentences
@@ -268,3 +268,29 @@ def test_what_a_job_did_before_the_window_counts_if_it_stands_still(done: Any) -
     assert ("collectives" in found.tables) is not bool(done)
     verdicts = diagnose(bundle(found)).verdicts
     assert [each.subjects for each in verdicts] == ([] if done else [("rank 3",)])
+
+
+@pytest.mark.parametrize(("silent_s", "calls", "noted"), [(20, False, True), (4, False, False),
+                                                          (20, True, False)])  # fmt: skip
+def test_a_job_whose_steps_stop_in_an_unknown_operation_is_noted(
+    silent_s: int, calls: bool, noted: bool
+) -> None:
+    """It may hang in a backward pass, or evaluate: nobody is named."""
+    steps = [
+        {"ts_ns": T0 + number * S, "end_ns": T0 + (number + 1) * S,
+         "host": f"h{rank}", "job": "night", "rank": rank, "step": number, "data_ns": 0}
+        for number in range(20) for rank in ALL
+    ]  # fmt: skip
+    last_ns = T0 + 20 * S
+    now_ns = last_ns + silent_s * S
+    rows: Rows = {STEP.name: steps, JOB_PROCESS.name: processes(now_ns)}
+    if calls:
+        operation = {"host": "h0", "job": "night", "pid": 7, "comm": "0.abc", "ranks": RANKS,
+                     "op": "all_reduce", "bytes": 1}  # fmt: skip
+        rows[COLLECTIVE.name] = [
+            operation | {"rank": rank, "seq": seq, "ts_ns": at_ns, "done_ns": at_ns + MS}
+            for seq, at_ns in enumerate(range(T0, now_ns, S)) for rank in ALL
+        ]  # fmt: skip
+    found = diagnose(bundle(record(rows, seconds=(now_ns - T0) // S, now_ns=now_ns + 30 * S)))
+    assert found.verdicts == ()
+    assert any("no rank has ended a step for" in each.reason for each in found.gaps) == noted

@@ -307,6 +307,7 @@ def test_a_link_without_errors_whose_flows_wait_has_a_queue_that_overflows(
     ("every", "shift", "downs", "named"),
     [
         (7, 0, False, 0),
+        (3, 0, False, 0),
         (7, 2, False, 2),  # not at the same times
         (1, 0, False, 2),  # all the time
         (7, 0, True, 2),  # its carrier is known not to be lost

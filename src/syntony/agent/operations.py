@@ -138,7 +138,8 @@ class JobTelemetry:
         self._dropped = 0
         """Records that were lost and are not counted in a row yet."""
         self._ranks: dict[int, tuple[int, int]] = {}
-        """Process → its rank and the number of ranks, as its framework reports them."""
+        """Process → its rank and the number of ranks, as its framework reports them; until the
+        search after its end."""
         self._launched: dict[int, tuple[int, int]] = {}
         """… as its launcher set them, at the last search."""
         self.members: dict[int, JobMember] = {}
@@ -167,11 +168,12 @@ class JobTelemetry:
         if before is None or abs(now.offset_ns - before.offset_ns) > STEP_NS:
             before = now
         sources = self.socket.take()
-        self._ranks = {
+        reported = {
             each.process.pid: (each.reported.rank, each.reported.ranks)
             for each in sources
             if each.reported.rank >= 0
         }
+        self._ranks |= reported
         nccl = self.nccl.read()
         takeovers = self.takeovers.rows(lambda: now)
         found = []
@@ -186,6 +188,8 @@ class JobTelemetry:
                 for each in present
                 if not each.ended
             }
+            kept = self.members.keys() | reported.keys()
+            self._ranks = {pid: place for pid, place in self._ranks.items() if pid in kept}
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
         return takeovers + [(table, columns) for table, columns in found if columns is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -51,6 +52,9 @@ which a queue does not explain the losses."""
 TOGETHER = 0.8
 """Minimum share of the windows with losses of the links to and from a NIC in which both lose, if it
 lost its carrier."""
+BY_CHANCE = 20
+"""… and the minimum number of ways to choose these windows: losses of two cables coincide by chance
+once in so many times."""
 RECOVERS_NS = 3 * S
 """Time after a loss of carrier in which TCP still sends again what it lost."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
@@ -94,12 +98,16 @@ def _without_flaps(facts: BundleFacts, flows: Flows, found: list[RuleFinding]) -
 
 
 def _lose_together(flows: Flows, one: RuleFinding, two: RuleFinding) -> bool:
-    """Whether the flows of both lose in the same windows, and in fewer than half of those between
-    the first and the last of these."""
+    """Whether the flows of both lose in the same windows, at most half of those from the first to
+    the last of these, and hardly by chance."""
     lost = [{*np.flatnonzero(np.nansum(flows.retransmits[sorted(each.flows)], axis=0)).tolist()}
             for each in (one, two)]  # fmt: skip
     same, either = lost[0] & lost[1], lost[0] | lost[1]
-    return len(same) >= TOGETHER * len(either) and 2 * len(same) < max(either) - min(either)
+    windows = max(either) - min(either) + 1
+    return (
+        len(same) >= TOGETHER * len(either) and 2 * len(same) <= windows
+        and math.comb(windows, len(same)) >= BY_CHANCE
+    )  # fmt: skip
 
 
 def _counts(finding: RuleFinding) -> bool:

@@ -70,7 +70,26 @@ ACTION_ALL = (
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators without progress, and the ranks that they wait for."""
-    return (_found(facts, facts.ranks) if facts.ranks else []) or _ended_between(facts)
+    found = (_found(facts, facts.ranks) if facts.ranks else []) or _ended_between(facts)
+    if not found and facts.processes is not None and not facts.processes.all_ended:
+        facts.gaps += _without_steps(facts)
+    return found
+
+
+def _without_steps(facts: BundleFacts) -> list[Gap]:
+    """A note if no rank has ended a step for long, nor called an operation: it may wait in one that
+    is not recorded, as in a backward pass of `DistributedDataParallel`, or do something else."""
+    table = facts.bundle.table("collectives")
+    last = [each for each in (facts.steps.ints("end_ns"), table.ints("enqueue_ns")) if len(each)]
+    if not facts.steps.rows:
+        return []
+    took_ns = facts.steps.ints("end_ns") - facts.steps.ints("begin_ns")
+    silence_ns = facts.end_ns - max(int(each.max()) for each in last)
+    if silence_ns <= max(MIN_SILENCE_NS, LONGER * float(np.quantile(took_ns, 0.999))):
+        return []
+    text = f"no rank has ended a step for {format_ns(silence_ns)}, before one in"
+    return [Gap("collectives", f"{text} {format_ns(round(facts.step_ns))}",
+                "whether the job hangs in an operation that is not recorded")]  # fmt: skip
 
 
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
