@@ -23,7 +23,11 @@ JOB = JobView(job="night", began_ns=0, seen_ns=0, hosts=("h0",), processes=4, ru
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, status: int | None, *words: str, later: tuple[int, ...] = ()
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | None,
+    *words: str,
+    later: tuple[int, ...] = (),
+    listed: bool = True,
 ) -> str:
     """Rank 3 ends 3 s before the newest report, in no operation; some others a second later."""
     rows = operations(done=ALL)
@@ -40,8 +44,8 @@ def run(
     done = click.testing.CliRunner().invoke(root, [*words, "night", "--controller", "unix:/none"])
     events = [each for each in trace(bundle(found), ()).events if each.get("cat") == "end"]
     assert [each["args"]["rank"] for each in events] == [3, *later]
-    assert events[0]["name"] in done.stdout
     assert events[0]["ph"] == "i"
+    assert (events[0]["name"] in done.stdout) is listed
     return done.stdout
 
 
@@ -77,3 +81,9 @@ def test_ends_that_are_not_listed_are_counted(
     lines = run(monkeypatch, 1, *words, later=(0, 2)).splitlines()
     assert len([each for each in lines if "exit status 1" in each]) == 1
     assert [each.strip(" .") for each in lines if " 2 more, later" in each]
+
+
+def test_ends_that_are_the_answer_are_not_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run(monkeypatch, 0, "why", later=(0, 1, 2), listed=False)
+    assert "night has ended: no fault." in said
+    assert "Ended:" not in said

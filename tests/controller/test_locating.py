@@ -11,7 +11,7 @@ from tests.store.rows import T0
 
 from syntony.controller.locating import LocateLoop
 from syntony.fabric.book import Way
-from syntony.fabric.changes import LOOK_NS
+from syntony.fabric.changes import HOLD_NS, LOOK_NS
 from syntony.fabric.departures import ENOUGH
 from syntony.model import S
 from syntony.store import TracedPathRow
@@ -75,14 +75,17 @@ def test_an_answer_that_was_lost_once_counts_once_although_paths_are_read_again(
     assert loop.changes._map.silent._answers.lost(["leaf0"]) == 1
 
 
-def test_a_path_that_is_no_longer_traced_does_not_count_again_because_others_come_late() -> None:
+def test_a_lost_cable_is_not_back_because_old_paths_are_read_again_beside_late_ones() -> None:
     first, kept = T0 // S, Way("h0/rail0", "h1/rail0", 61_000, 8620)
     ports = range(kept.sport + 1, kept.sport + 2 * ENOUGH)
     paths = [traced(first, port, "leaf0 spine1 leaf1") for port in (kept.sport, *ports)]
     paths += [traced(first + 2, port, "leaf0 spine0 leaf1") for port in ports]
-    loop = locating(paths)
-    run(loop, first, first + LOOK_NS // S + 4)
+    loop, lost = locating(paths), first + (LOOK_NS + 2 * HOLD_NS) // S
+    run(loop, first, lost)
+    cables = {"leaf0--spine1", "leaf1--spine1"}
+    assert loop.changes.status is not None
+    assert set(loop.changes.status.lost) == cables
     assert kept not in loop.changes._map
     loop.path_window.stored(first * S)
-    run(loop, first + LOOK_NS // S + 4, first + LOOK_NS // S + 6)
-    assert kept not in loop.changes._map
+    run(loop, lost, lost + 2 * HOLD_NS // S)
+    assert set(loop.changes.status.lost) == cables
