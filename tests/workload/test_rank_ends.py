@@ -13,7 +13,7 @@ from tests.workload.stored_rows import SEED, T0, bundle, process, record
 
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
-from syntony.workload import Diagnosis, FaultClass, diagnose
+from syntony.workload import Diagnosis, FaultClass, diagnose, timeline
 from syntony.workload.exits import story, words
 from syntony.workload.processes import Ended, Processes
 from syntony.workload.sentences import sentences
@@ -253,6 +253,16 @@ def of_rank(*readings: tuple[int, int, dict[str, Any]]) -> Ended:
     rows = [process("h0", 0, second, **fields) | {"pid": pid} for pid, second, fields in readings]
     made = bundle(record({JOB_PROCESS.name: rows}))
     return Processes(made.table("processes"), T0 + 60 * S).ended[0]
+
+
+def test_a_timeline_has_ends_on_hosts_of_which_nothing_else_is_known() -> None:
+    """An end before the recording is shown at its begin."""
+    late = over(SEGV) | {"lived_ns": -S / 2}
+    events = timeline.trace(bundle(record({JOB_PROCESS.name: [process("h0", 0, 2, **late)]})), ())
+    hosts = {each["pid"]: each["args"]["name"] for each in events.events
+             if each["name"] == "process_name"}  # fmt: skip
+    (end,) = (each for each in events.events if each.get("cat") == "end")
+    assert (hosts[end["pid"]], end["ts"]) == ("host h0", 0.0)
 
 
 def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
