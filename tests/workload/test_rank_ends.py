@@ -257,11 +257,11 @@ def of_rank(*readings: tuple[int, int, dict[str, Any]]) -> Ended:
 
 def test_a_timeline_has_ends_on_hosts_of_which_nothing_else_is_known() -> None:
     """An end before the recording is shown at its begin."""
-    late = over(SEGV) | {"lived_ns": -S / 2}
-    events = timeline.trace(bundle(record({JOB_PROCESS.name: [process("h0", 0, 2, **late)]})), ())
-    hosts = {each["pid"]: each["args"]["name"] for each in events.events
-             if each["name"] == "process_name"}  # fmt: skip
-    (end,) = (each for each in events.events if each.get("cat") == "end")
+    late = over(SEGV) | {"lived_ns": -3.0 * S}
+    made = bundle(record({JOB_PROCESS.name: [process("h0", 0, 2, **late)]}))
+    events = [*timeline.trace(made, ()).events]
+    hosts = {each["pid"]: each["args"]["name"] for each in events if each["ph"] == "M"}
+    (end,) = (each for each in events if each.get("cat") == "end")
     assert (hosts[end["pid"]], end["ts"]) == ("host h0", 0.0)
 
 
