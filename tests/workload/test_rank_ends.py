@@ -272,6 +272,8 @@ def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
     ranks = Processes(made.table("processes"), T0 + 8 * S)
     assert set(ranks.gone([0, 1], 0)) == ranks.earliest([0, 1]) == {0}
     assert ranks.earliest([1]) == {1}
+    assert ranks.unheard([0, 1], T0 + 6 * S) == set()
+    assert ranks.unheard([0, 1], T0 + 6 * S + 1) == {1}
 
 
 def over(status: int, oom: int = 0) -> dict[str, Any]:
