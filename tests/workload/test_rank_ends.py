@@ -13,7 +13,7 @@ from tests.workload.stored_rows import SEED, T0, bundle, process, record
 
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
-from syntony.workload import Diagnosis, FaultClass, diagnose
+from syntony.workload import Diagnosis, FaultClass, diagnose, timeline
 from syntony.workload.exits import Ended, story, words
 from syntony.workload.processes import Processes
 from syntony.workload.sentences import sentences
@@ -269,6 +269,16 @@ def of_rank(*readings: tuple[int, int, dict[str, Any]]) -> Ended:
     return Processes(made.table("processes"), T0 + 60 * S).ended[0]
 
 
+def test_a_timeline_has_ends_on_hosts_of_which_nothing_else_is_known() -> None:
+    """An end before the recording is shown at its begin."""
+    late = over(SEGV) | {"lived_ns": -3.0 * S}
+    made = bundle(record({JOB_PROCESS.name: [process("h0", 0, 2, **late)]}))
+    events = [*timeline.trace(made, ()).events]
+    hosts = {each["pid"]: each["args"]["name"] for each in events if each["ph"] == "M"}
+    (end,) = (each for each in events if each.get("cat") == "end")
+    assert (hosts[end["pid"]], end["ts"]) == ("host h0", 0.0)
+
+
 def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
     rows = [process(f"h{rank}", rank, second) for rank in range(2) for second in (2, 4)]
     rows.append(process("h0", 0, 6, **over(1)))
@@ -276,6 +286,8 @@ def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
     ranks = Processes(made.table("processes"), T0 + 8 * S)
     assert set(ranks.gone([0, 1], 0)) == ranks.earliest([0, 1]) == {0}
     assert ranks.earliest([1]) == {1}
+    assert ranks.unheard([0, 1], T0 + 6 * S) == set()
+    assert ranks.unheard([0, 1], T0 + 6 * S + 1) == {1}
 
 
 def over(status: int, oom: int = 0) -> dict[str, Any]:
