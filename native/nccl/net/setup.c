@@ -385,7 +385,7 @@ static bool go_on(struct listener *listener, int i, struct conn **conn, const ch
     struct setup *setup = listener->pending[i];
     const char *wrong = advance(setup, conn);
     if (wrong == NULL && *conn == NULL) {
-        if (setup->stage == BUILDING || clock_ns() - setup->begun_ns <= HELLO_NS)
+        if (setup->stage == BUILDING || listener->looked_ns - setup->begun_ns <= HELLO_NS)
             return true;
         wrong = setup->is_peer ? "the peer was not ready within 10 s" : "no greeting within 10 s";
     }

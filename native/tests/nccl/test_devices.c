@@ -141,6 +141,29 @@ static void drains_while_we_are_paused(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* A pause in which a NIC drains a rail is not its time: what it says is read after it. */
+static void drains_while_nobody_calls(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pump(request, 50);
+    faults_slow_completions(2, INT64_C(4000000000), 0);
+    faults_port(2, 0);
+    while (drive_logged("rail fake2 is left") == 0)
+        pump(request, 1);
+    usleep(3000000);
+    pump(request, 50);
+    faults_slow_completions(2, 0, 0);
+    faults_port(2, 1);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    until_both_up();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
 static void work_is_refused(void)
 {
@@ -358,6 +381,7 @@ int main(int argc, char **argv)
         {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends},
         {"work_never_ends_for_long", work_never_ends_for_long},
         {"drains_while_we_are_paused", drains_while_we_are_paused},
+        {"drains_while_nobody_calls", drains_while_nobody_calls},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},
