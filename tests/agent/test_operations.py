@@ -184,7 +184,7 @@ def test_the_instant_at_which_a_process_ended_is_in_its_last_row(
 def test_the_rank_of_a_process_that_only_its_framework_knows_is_in_its_last_row(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
-    """As of `torch.multiprocessing.spawn`. Its last operations are taken before its end is found."""
+    """As of `torch.multiprocessing.spawn`. Its last operations come before its end is found."""
     with hooked(tmp_path, "work", RANK="", SPAWNED="2"):
         gathered = Gathered(jobs)
         gathered.of(COLLECTIVE, 4)

@@ -96,6 +96,16 @@ def test_an_error_outside_of_operations_is_the_ranks_own(others: int) -> None:
     assert "noticed first" in verdict.alternatives[1].reason
 
 
+@pytest.mark.parametrize("others", [TERM, 1])
+def test_of_several_first_errors_one_may_follow_from_the_other(others: int) -> None:
+    """Unless it is a launcher that ended the others."""
+    how = {0: others, 1: others, 2: 1, 3: 1}
+    (verdict,) = ended(how, (0.9, 0.8, 0.02, 0.01), begun=(0, 1)).verdicts
+    named = others == TERM
+    assert verdict.fault is (FaultClass.HANG if named else FaultClass.UNDETERMINED)
+    assert verdict.subjects == (("rank 2", "rank 3") if named else ("job night",))
+
+
 @pytest.mark.parametrize(
     ("first", "others"),
     [

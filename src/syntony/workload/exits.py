@@ -120,9 +120,10 @@ def cause(ended: Mapping[int, Ended], names: Collection[int], absent: Collection
     if first == {Manner.KILLED} and others and Manner.KILLED not in after:
         return Cause.RANK
     # In the operation itself it may have been the first to notice a lost connection. Errors of the
-    # others follow from its end, also where no launcher ends them.
+    # others follow from its end, if it is known to be the first, as orders of a launcher do.
     own = first == {Manner.FAILED} and set(names) <= set(absent)
-    return Cause.RANK if own and others else Cause.OPEN
+    follow = after <= {Manner.ASKED, Manner.KILLED} or len(names) == 1
+    return Cause.RANK if own and others and follow else Cause.OPEN
 
 
 def asked(first: Collection[Manner], after: Collection[Manner]) -> bool:
