@@ -167,8 +167,9 @@ static void advance(struct conn *conn, int r)
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    if (rail->state == RAIL_FENCING && conn->watched_ns && now_ns - conn->watched_ns > LOOK_NS)
-        rail->due_ns += now_ns - conn->watched_ns - LOOK_NS; /* the whole machine may have stopped, and its NIC */
+    int64_t pause_ns = now_ns - conn->watched_ns - LOOK_NS;
+    if (rail->state == RAIL_FENCING && conn->watched_ns && pause_ns > 0)
+        rail->due_ns += pause_ns; /* the whole machine may have stopped, and an emulated NIC with it */
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
     unsigned failures = atomic_load_explicit(&conn->queues[r].port->failures, memory_order_relaxed);
