@@ -6,6 +6,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,8 @@ class _Connection:
         try:
             result = self._session.query(bounded(sql), "JSONCompact")
         except RuntimeError as error:
+            with suppress(RuntimeError):  # else the next answer begins with what this one has left
+                self._session.query("SELECT 1", "Null")
             raise StoreError(f"store: {first_line(str(error))}") from error
         finally:
             self._lock.release()
