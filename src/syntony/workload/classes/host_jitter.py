@@ -37,7 +37,8 @@ has 2 s."""
 MIN_WAIT = 0.05
 """Minimum share of a window for which its threads wait for a core."""
 ACTION = (
-    "find who else runs on the job's cores (`pidstat -w`, cgroups, interrupts) and pin or evict it"
+    "find who else runs on the job's cores (`pidstat -w`, cgroups, interrupts) and pin or evict it;"
+    " if its own cgroup is limited (`nr_throttled` in `cpu.stat`), raise the limit"
 )
 
 
