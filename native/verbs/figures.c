@@ -45,8 +45,7 @@ void figures_begin(struct figures *figures, const struct identity *identity, uin
     memcpy(fresh.device, identity->device, sizeof fresh.device - 1);
     figures->sent = figures->received = (struct sampling){0};
     figures->timed_ns = figures->timed_before_ns = 0;
-    uint64_t posted = GET(slot->state) == SYN_QP_FREE ? GET(slot->receives_posted) : 0;
-    fresh.receives_posted = posted; /* before it was ready */
+    fresh.receives_posted = GET(slot->receives_posted); /* before it was ready */
     begin_write(slot);
     SET(slot->state, SYN_QP_READY);
     SET(slot->type, identity->type);

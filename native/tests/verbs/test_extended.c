@@ -145,20 +145,30 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 
 static struct verbs_context device;
 
+static bool meets;   /* within the next call somebody makes the same */
+static bool refuses; /* all but the first of a list */
+
 static int posts(struct ibv_qp *of, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-    (void)of, (void)wr, (void)bad;
-    return 0;
+    bool met = meets;
+    meets = false;
+    *bad = wr->next;
+    return met ? ibv_post_send(of, wr, bad) : refuses ? ENOMEM : 0;
 }
 static int receives(struct ibv_qp *of, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-    (void)of, (void)wr, (void)bad;
-    return 0;
+    (void)of;
+    *bad = wr->next;
+    return refuses ? ENOMEM : 0;
 }
 static int polls(struct ibv_cq *cq, int room, struct ibv_wc *wc)
 {
-    (void)cq, (void)room, (void)wc;
-    return 0;
+    bool met = meets;
+    meets = false;
+    if (met)
+        CHECK_EQUAL(ibv_poll_cq(cq, room, wc), 1);
+    *wc = (struct ibv_wc){.qp_num = NUMBER, .opcode = IBV_WC_RECV, .byte_len = 5};
+    return 1;
 }
 static int query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
@@ -190,6 +200,47 @@ static void test_stamps(void)
     CHECK_EQUAL(provider.slot->sent, 1);
     CHECK(provider.slot->posted_ns >= provider.started_ns);
     CHECK(provider.slot->posted_ns <= provider.completed_ns);
+}
+
+static int destroyed(struct ibv_cq *cq) { (void)cq; return 0; }
+
+/* Two threads at once: counts may be wrong then, and the slot says so. */
+static void test_meetings(void)
+{
+    struct ibv_send_wr work = {.opcode = IBV_WR_SEND}, *bad;
+    struct ibv_wc wc;
+    begin(&cqs[0]);
+    for (int i = 0; i < 2; i++) {
+        meets = i;
+        CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), 0);
+        CHECK_EQUAL(provider.slot->flags, i ? SYN_QP_SENDS_INEXACT : 0);
+    }
+    begin(&cqs[0]);
+    for (int i = 0; i < 2; i++) {
+        meets = i;
+        CHECK_EQUAL(ibv_poll_cq((struct ibv_cq *)&cqs[0], 1, &wc), 1);
+        CHECK_EQUAL(provider.slot->flags, i ? SYN_QP_RECEIVES_INEXACT : 0);
+    }
+    CHECK_EQUAL(provider.slot->received, 3);
+    qp.qp_base.srq = (struct ibv_srq *)&meets;
+    begin(&cqs[0]);
+    CHECK_EQUAL(provider.slot->flags, SYN_QP_SHARED_RECEIVES);
+    qp.qp_base.srq = NULL;
+    CHECK_EQUAL(watch_destroy_cq((struct ibv_cq *)&cqs[0], destroyed), 0); /* the next one there is another */
+}
+
+static void test_refusals(void)
+{
+    struct ibv_send_wr more = {.opcode = IBV_WR_SEND}, work = {.next = &more, .opcode = IBV_WR_SEND}, *bad;
+    struct ibv_recv_wr other = {.wr_id = 1}, receive = {.next = &other}, *bad_receive;
+    begin(&cqs[0]);
+    for (int i = 0; i < 2; i++) {
+        refuses = i == 0;
+        CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), refuses ? ENOMEM : 0);
+        CHECK_EQUAL(ibv_post_recv(&qp.qp_base, &receive, &bad_receive), refuses ? ENOMEM : 0);
+        CHECK_EQUAL(provider.slot->sent, i ? 3 : 1);
+        CHECK_EQUAL(provider.slot->receives_posted, i ? 3 : 1);
+    }
 }
 
 static void test_calls(void)
@@ -324,7 +375,10 @@ int main(void)
     qp.qp_base.context = &device.context;
     watch_opened(&device.context, "wire0", &VERBS, true);
     CHECK(device.create_cq_ex != create_cq_ex);
+    cqs[0].context = &device.context;
     test_stamps();
+    test_meetings();
+    test_refusals();
     test_calls();
     test_ends();
     test_queues();

@@ -207,9 +207,11 @@ static void test_fork(struct end *a)
     CHECK(slot->state != SYN_QP_FREE);
 }
 
-/* More queue pairs than there are places: those beyond work, and are counted. */
-static void test_many(struct end *a)
+/* More queue pairs than there are places: those beyond work, and are counted. Returns how many. */
+static uint32_t test_many(struct end *a)
 {
+    const struct syn_qp_page *page = door_page();
+    uint32_t before = page->left_out;
     struct ibv_qp *many[SYN_QP_SLOTS + 20];
     for (int i = 0; i < SYN_QP_SLOTS + 20; i++) {
         struct ibv_qp_init_attr init = {.send_cq = a->cq, .recv_cq = a->cq};
@@ -217,11 +219,11 @@ static void test_many(struct end *a)
         many[i] = fake.create_qp(a->pd, &init);
         CHECK_EQUAL(ibv_modify_qp(many[i], &attr, IBV_QP_STATE), 0);
     }
-    const struct syn_qp_page *page = door_page();
-    CHECK(page->left_out >= 20 && page->used <= SYN_QP_SLOTS);
+    CHECK(page->left_out >= before + 20 && page->used <= SYN_QP_SLOTS);
     for (int i = 0; i < SYN_QP_SLOTS + 20; i++)
         CHECK_EQUAL(ibv_destroy_qp(many[i]), 0);
     CHECK(slot_of(a) != NULL);
+    return page->left_out - before;
 }
 
 static void load(void)
@@ -295,7 +297,8 @@ int main(int argc, char **argv)
     test_errors(&a);
     test_threads(&a);
     test_fork(&a);
-    test_many(&a);
+    uint32_t left_out = test_many(&a);
+    CHECK_EQUAL(test_many(&a), left_out); /* places are given back */
     test_devices();
     close_end(&a);
     close_end(&b);
