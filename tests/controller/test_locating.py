@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.controller.judged import finding
 from tests.store.rows import T0
 
 from syntony.controller.locating import LocateLoop
@@ -14,6 +15,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.changes import HOLD_NS, LOOK_NS
 from syntony.fabric.departures import ENOUGH
 from syntony.model import S
+from syntony.model.findings import Finding
 from syntony.store import TracedPathRow
 from syntony.wire.fabric import Losing
 
@@ -45,6 +47,24 @@ def test_delays_of_queues_without_a_cause_are_said_every_second(
         loop.step((second + 2) * S, second, {})
         said.append(loop.answer.unexplained_late)
     assert said == [5, 5, 3, 3]
+
+
+def test_losses_and_the_silence_of_a_switch_are_its_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, hops = locating(), "leaf0 {} leaf1"
+    ways = [(f"h{port % 2}/rail0", "h9/rail0", 61_000 + port, 8620) for port in range(ENOUGH)]
+
+    def second(number: int, spine: str = "", losing: tuple[Finding, ...] = ()) -> None:
+        now_ns = T0 + number * S
+        rows = (TracedPathRow(now_ns, *way, hops.format(spine)) for way in ways if spine)
+        monkeypatch.setattr(loop._store.fabric, "learnt_paths", lambda *_: (*rows,))
+        monkeypatch.setattr(loop._watch, "findings", lambda: losing)
+        loop.step(now_ns + S, now_ns // S, {})
+
+    second(0, "spine0")
+    second(1, losing=(finding("spine0", "spine", loss=1.0, window="1s"),))
+    second(3, "*")
+    assert loop.changes.status is not None
+    assert loop.changes.status.gone == {"spine0": 0}
 
 
 def test_without_fleet_time_there_are_no_losses_of_now() -> None:

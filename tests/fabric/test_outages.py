@@ -54,6 +54,8 @@ def test_a_switch_that_lost_packets_and_answers_nobody_since_is_down(
     traced(outages, WAYS[:ENOUGH], hops)
     assert down(outages) == {"spine0": ()}
     assert down(outages, SILENT_NS) == {}, "it answered since"
+    assert down(outages, OVER_NS + 1) == {}, "it fell silent later"
+    assert down(outages, OVER_NS) == {"spine0": ()}
 
 
 def test_the_cables_that_may_be_the_cause_are_named_with_it() -> None:
