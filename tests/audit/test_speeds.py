@@ -77,6 +77,7 @@ def test_rocm_bandwidth_takes_the_nearest_socket_and_the_slowest_peer() -> None:
 def test_processors_really_multiply() -> None:
     program = f"""import json, os, runpy
 worker = runpy.run_path({str(WORKER)!r})
+worker["on_cpus"].__globals__.update(CPU_SIZE=256, CPU_PRODUCTS=2)
 print(json.dumps(worker["on_cpus"](sorted(os.sched_getaffinity(0)))))"""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
