@@ -6,17 +6,22 @@ import itertools
 import math
 import os
 import signal
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
+from tests.agent.hooked_processes import (
+    AHEAD_NS,
+    PATIENCE_S,
+    Gathered,
+    hooked,
+    now,
+    seq_of,
+    start,
+    wait_for,
+)
 from tests.nccl import profiler
 
 from syntony.agent.metrics import put_operations
@@ -29,95 +34,12 @@ from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
 from syntony.io.nccl_plugin import profiler_plugin
 from syntony.io.process_exits import ProcessExit
-from syntony.lab.jobs.torch_build import find_torch
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import MS, S
 from syntony.traffic.operations_page import PAGE_BYTES
-from syntony.wire.arrow import encode_columns
-from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
 from syntony.workload.nccl_operations import NcclOperation
-
-HERE = Path(__file__).parent
-AHEAD_NS = 1_000_000 * S
-"""Of CLOCK_MONOTONIC, by our fleet time."""
-PATIENCE_S = 300.0
-
-
-def now() -> FleetOffset:
-    return FleetOffset(time.monotonic_ns(), AHEAD_NS, 0)
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[JobTelemetry]:
-    made = JobTelemetry("h0", tmp_path)
-    made.socket.start()
-    made.nccl.start()
-    yield made
-    made.close()
-    assert made.socket.fault is made.nccl.fault is None
-
-
-def start(
-    place: Path, *words: str, python: str = sys.executable, torch: str = "", **environ: str
-) -> subprocess.Popen[str]:
-    given = {
-        "SYNTONY_AGENT": str(place / "agent"), "SYNTONY_JOB": "night", "RANK": "2",
-        "WORLD_SIZE": "4", "PYTHONPATH": hooked_path({"PYTHONPATH": torch}),
-    }  # fmt: skip
-    return subprocess.Popen(
-        [python, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | given | environ,
-    )  # fmt: skip
-
-
-def _seq(row: dict[str, Any]) -> int:
-    return int(row["seq"])
-
-
-@contextmanager
-def hooked(place: Path, mode: str, code: int = 0, **environ: str) -> Iterator[list[str]]:
-    """A process under the hook that is ready: what it said until then."""
-    fake = str(HERE / "fake_torch")
-    with start(place, str(HERE / "hooked.py"), mode, torch=fake, **environ) as process:
-        assert process.stdout is not None
-        said: list[str] = []
-        while (line := process.stdout.readline().strip()) != "ready":
-            assert line
-            said.append(line)
-        try:
-            yield said
-        finally:
-            process.communicate("end\n")
-            assert process.returncode == code
-
-
-def wait_for(jobs: JobTelemetry, processes: int) -> None:
-    """Until so many are connected."""
-    end_s = time.monotonic() + PATIENCE_S
-    while jobs.socket.processes != processes:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
-class Gathered:
-    """Rows as they come, until there are enough."""
-
-    def __init__(self, jobs: JobTelemetry) -> None:
-        self._jobs = jobs
-        self.rows: dict[str, list[dict[str, Any]]] = {}
-
-    def of(self, table: Table, count: int = 1) -> list[dict[str, Any]]:
-        end_s = time.monotonic() + PATIENCE_S
-        while len(self.rows.get(table.name, ())) < count:
-            assert time.monotonic() < end_s, self.rows
-            for each, columns in self._jobs.rows(now):
-                assert encode_columns(each, columns)
-                found = zip(*columns.values(), strict=True)
-                some = self.rows.setdefault(each.name, [])
-                some += [dict(zip(columns, row, strict=True)) for row in found]
-            time.sleep(0.02)
-        return self.rows[table.name]
 
 
 def test_collectives_steps_and_waits_for_data_become_rows(
@@ -126,7 +48,7 @@ def test_collectives_steps_and_waits_for_data_become_rows(
     before_ns = time.monotonic_ns() + AHEAD_NS
     with hooked(tmp_path, "work"):
         gathered = Gathered(jobs)
-        rows = sorted(gathered.of(COLLECTIVE, 4), key=_seq)
+        rows = sorted(gathered.of(COLLECTIVE, 4), key=seq_of)
         steps = gathered.of(STEP, 3)
         after_ns = time.monotonic_ns() + AHEAD_NS
     assert [(row["seq"], row["op"], row["bytes"], row["rank"], row["ranks"]) for row in rows] == [
@@ -147,7 +69,7 @@ def test_an_operation_is_recorded_once_by_whichever_name(
 ) -> None:
     with hooked(tmp_path, "names"):
         rows = Gathered(jobs).of(COLLECTIVE, 3)
-    assert [(row["op"], row["bytes"], row["seq"]) for row in sorted(rows, key=_seq)] == [
+    assert [(row["op"], row["bytes"], row["seq"]) for row in sorted(rows, key=seq_of)] == [
         ("all_gather", 100, 0), ("all_gather", 100, 1), ("reduce_scatter", 100, 2)
     ]  # fmt: skip
 
@@ -160,7 +82,7 @@ def test_what_a_process_was_in_when_it_ended_is_reported(
         wait_for(jobs, 1)
     wait_for(jobs, 0)
     rows = Gathered(jobs).of(COLLECTIVE, 2)
-    assert [(row["seq"], row["done_ns"] > 0) for row in sorted(rows, key=_seq)] == [
+    assert [(row["seq"], row["done_ns"] > 0) for row in sorted(rows, key=seq_of)] == [
         (0, True), (1, False)
     ]  # fmt: skip
 
@@ -436,117 +358,3 @@ def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
     assert (list(columns["seq"]), list(columns["rank"])) == ([1, 3], [-1, -1])
     assert list(columns["done_ns"]) == [0, at_ns + 5 + AHEAD_NS]
     assert (list(columns["bytes"]), sum(columns["dropped"])) == ([0, 0], 5)
-
-
-def test_real_torch_tells_its_collectives(jobs: JobTelemetry, tmp_path: Path) -> None:
-    """gloo with one rank: the functions of a real torch are wrapped, and still work."""
-    try:
-        python = find_torch()
-    except MissingError as error:
-        pytest.skip(f"{error}: its rows of a job are NOT tested")
-    script = """
-import torch, torch.distributed as dist, sys
-dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
-ones = torch.ones(8)
-dist.all_reduce(ones)
-dist.all_gather([torch.empty(8)], ones)
-dist.all_gather_into_tensor(torch.empty(8), ones)
-dist.all_reduce(ones, async_op=True).wait()
-dist.barrier()
-layer = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-for batch in torch.utils.data.DataLoader(torch.ones(3, 1)):
-    layer(batch).sum().backward()
-    optimizer.step()
-assert ones.tolist() == [1.0] * 8
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-    with start(tmp_path, "-c", script, python=python, RANK="0", WORLD_SIZE="1") as process:
-        gathered = Gathered(jobs)
-        rows = sorted(gathered.of(COLLECTIVE, 5), key=_seq)
-        steps = gathered.of(STEP, 2)
-        process.communicate("\n")
-    reported = [(row["op"], row["bytes"]) for row in rows]
-    assert reported == [
-        ("all_reduce", 32), ("all_gather", 32), ("all_gather", 32), ("all_reduce", 32),
-        ("barrier", 0),
-    ]  # fmt: skip
-    assert all(row["done_ns"] > row["ts_ns"] for row in rows)
-    assert [step["step"] for step in steps] == [1, 2]
-
-
-def test_real_torch_tells_the_backward_passes_of_ddp(jobs: JobTelemetry, tmp_path: Path) -> None:
-    """Two ranks; rank 1 is late by 50 ms in each pass, which its records say."""
-    try:
-        python = find_torch()
-    except MissingError as error:
-        pytest.skip(f"{error}: its rows of a job are NOT tested")
-    script = """
-import os, sys, time, torch, torch.distributed as dist
-rank = int(os.environ["RANK"])
-dist.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=2)
-model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
-model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(30):
-    loss = model(torch.ones(1, 64)).sum()
-    time.sleep(0.05 * rank)
-    loss.backward()
-    optimizer.step()
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-    meet = f"file://{tmp_path / 'meet'}"
-    words = ("-c", script, meet)
-    with (
-        start(tmp_path, *words, python=python, RANK="0", WORLD_SIZE="2") as one,
-        start(tmp_path, *words, python=python, RANK="1", WORLD_SIZE="2") as two,
-    ):
-        gathered = Gathered(jobs)
-        rows = gathered.of(COLLECTIVE, 58)
-        for each in (one, two):
-            each.communicate("\n")
-    begun = {(row["rank"], row["seq"]): row["ts_ns"] for row in rows if row["comm"][:4] == "ddp."}
-    assert len(begun) == len(rows)
-    assert set(begun) <= {(rank, seq) for rank in (0, 1) for seq in range(1, 30)}
-    both = [seq for seq in range(1, 30) if (0, seq) in begun and (1, seq) in begun]
-    assert statistics.median(begun[1, seq] - begun[0, seq] for seq in both) > 40 * MS
-    assert {row["bytes"] for row in rows} == {3 * (64 * 64 + 64) * 4}
-    assert all(row["done_ns"] > row["ts_ns"] for row in rows)
-
-
-def test_real_torch_tells_the_collectives_of_fsdp(jobs: JobTelemetry, tmp_path: Path) -> None:
-    """Two ranks. Torch 2.13 calls these operations by other names than before."""
-    try:
-        python = find_torch()
-    except MissingError as error:
-        pytest.skip(f"{error}: its rows of a job are NOT tested")
-    script = """
-import os, sys, torch, torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-dist.init_process_group("gloo", init_method=sys.argv[1], rank=int(os.environ["RANK"]), world_size=2)
-mesh = init_device_mesh("cpu", (2,))
-model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
-for layer in model:
-    fully_shard(layer, mesh=mesh)
-fully_shard(model, mesh=mesh)
-for _ in range(5):
-    model(torch.ones(1, 64)).sum().backward()
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-    words = ("-c", script, f"file://{tmp_path / 'meet'}")
-    with (
-        start(tmp_path, *words, python=python, RANK="0", WORLD_SIZE="2") as first,
-        start(tmp_path, *words, python=python, RANK="1", WORLD_SIZE="2") as second,
-    ):
-        rows = Gathered(jobs).of(COLLECTIVE, 2 * 5 * 4)
-        for each in (first, second):
-            each.communicate("\n")
-    zero, one = ({row["seq"]: row["op"] for row in rows if row["rank"] == rank} for rank in (0, 1))
-    both = zero.keys() & one.keys()
-    assert len(both) >= 5 * 4 - 1, "the newest ones may be of one rank only"
-    assert all(zero[seq] == one[seq] for seq in both)
-    assert {zero[seq] for seq in both} == {"all_gather", "reduce_scatter"}
