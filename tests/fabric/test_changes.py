@@ -495,7 +495,5 @@ def test_what_is_told_adds_up_to_what_is_there(steps: list[tuple[int, int, bool]
     for _ in range(3):
         now_ns += 2 * ROUND_NS
         fabric.settle(now_ns)
-    there = {
-        f"{min(a, b)}--{max(a, b)}" for heard in held.values() for a, b in itertools.pairwise(heard)
-    }
-    assert fabric.cables == there
+    pairs = (pair for heard in held.values() for pair in itertools.pairwise(heard))
+    assert fabric.cables == {f"{min(a, b)}--{max(a, b)}" for a, b in pairs}
