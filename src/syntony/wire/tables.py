@@ -312,7 +312,7 @@ JOB_PROCESS = Table(
         Column("began_ns", "int64", "when it began, fleet time"),
         Column("threads", "uint32", "that it has"),
         Column("cpu_ns", "int64", "CPU time in the window"),
-        Column("runq_ns", "int64", "its threads were ready and had no core, all together"),
+        Column("runq_ns", "int64", "its threads were ready and had no core or no CPU quota"),
         Column("irq_ns", "float32", "interrupts took of the job's cores here; NaN: not known"),
         Column("ended", "uint16", "1: it has ended within the window"),
         Column("state", "string", "its first thread: R, S, D, T…, as ps shows it; empty: unknown"),
