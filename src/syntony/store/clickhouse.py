@@ -263,10 +263,6 @@ def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
     return bool(poll.poll(0))
 
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 def encode_block(columns: Sequence[Column], rows: pa.Table) -> bytes:
     """One ``Native`` block with the given columns of `rows`.
 
