@@ -225,7 +225,8 @@ def _failed(
     if comm is not None:
         evidence.append(_progress(comm, seq))
         waited_ns = one.last_ns - int(np.median(comm.enqueue[comm.present[:, seq], seq]))
-        if waited_ns >= MIN_SILENCE_NS:
+        here = comm.present[np.isin(comm.ranks, names), seq].any()
+        if waited_ns >= MIN_SILENCE_NS and not here:
             text = f"the others had waited {format_ns(waited_ns)} for it when it ended"
             evidence.append(Evidence("enqueue_ns", text))
     return RuleFinding(
