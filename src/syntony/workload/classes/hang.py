@@ -87,7 +87,7 @@ def _without_steps(facts: BundleFacts) -> list[Gap]:
     silence_ns = facts.end_ns - max(int(each.max()) for each in last)
     if silence_ns <= max(MIN_SILENCE_NS, LONGER * float(np.quantile(took_ns, 0.999))):
         return []
-    text = f"no rank has ended a step for {format_ns(silence_ns)}, before one in"
+    text = f"no rank has ended a step for {format_ns(silence_ns)}, and steps take"
     return [Gap("collectives", f"{text} {format_ns(round(facts.step_ns))}",
                 "whether the job hangs in an operation that is not recorded")]  # fmt: skip
 
