@@ -152,3 +152,18 @@ def test_losses_where_it_overflows_wait_for_the_queue(control: Control) -> None:
     control.slas = LatencyInputs(None, (queue(link),), CROSSING, {})
     control.tick(15)
     assert control.pages() == [f"congestion {link}"]
+
+
+@pytest.mark.parametrize("away", [1, 5])
+def test_it_is_known_while_the_store_answers_late(control: Control, away: int) -> None:
+    """Every other evaluation is without an answer, or some in a row."""
+    link = "h0/rail0->leaf0"
+    control.store.links.seen = (port("h0/rail0", tx_bps=3e11),)
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (), CROSSING, {})
+    for _ in range(20):
+        control.tick()
+        control.store.links.away = True
+        control.tick(away)
+        control.store.links.away = False
+    assert control.changes == []

@@ -18,7 +18,7 @@ from syntony.state import ControlState, LeaseLostError
 from syntony.state import postgresql as postgres
 from syntony.state.document import Document
 from syntony.state.identities import IdentityStore, Record, Token
-from syntony.state.postgresql import LEASE_MS, HolderCheck
+from syntony.state.postgresql import LEASE_MS, HolderCheck, PostgresDatabase
 from syntony.state.transfer import import_sqlite
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
@@ -177,6 +177,20 @@ def _recorded(state: ControlState) -> bool:
     except StateError:
         return False
     return True
+
+
+@pytest.mark.slow
+def test_a_session_that_the_server_has_not_missed_yet_is_ended(postgresql: Server) -> None:
+    """A firewall has forgotten the connection: the server waits for more, and holds the lock."""
+    with ControlState(postgresql.database()) as state:
+        database = state.database
+        assert isinstance(database, PostgresDatabase)
+        lost, database._session = database._session, SimpleNamespace(closed=True)  # type: ignore[assignment]
+        state.record("a", "", at_ns=1, issuer=ANN, comment="")
+        assert [each.what for each in state.changes(0, 9)] == ["a"]
+        with pytest.raises(psycopg.Error):
+            lost.execute("SELECT 1")
+        lost.close()
 
 
 @pytest.mark.slow

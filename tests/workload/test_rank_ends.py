@@ -173,6 +173,14 @@ def test_a_rank_that_fails_after_others_waited_long_for_it_stopped_the_job(statu
         assert verdict.evidence[2].text.startswith("the others had waited 9")
 
 
+@pytest.mark.parametrize("begun", [ALL, (1, 2, 3)])
+def test_others_do_not_wait_for_a_rank_that_crashes_while_it_waits_itself(begun: Any) -> None:
+    result = ended(of_all(SEGV, TERM), (9.9, 9.8, 10.0, 9.0), begun=begun)
+    (verdict,) = result.verdicts
+    assert verdict.subjects == ("rank 3",)
+    assert [each.signal for each in verdict.evidence] == ["exit_status", "seq"]
+
+
 @pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, True), (1, False)])
 def test_without_an_open_operation_only_what_others_cannot_cause_has_a_name(
     first: int | None, named: bool

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -135,9 +136,9 @@ class Server:
         if sql.startswith("SET "):
             return _Rows([])
         if "pg_terminate_backend" in sql:
-            return self._terminate()
+            return self._terminate(re.search(r"lease\.epoch = (\d+)", sql))
         if "NOT EXISTS" in sql:
-            return _Rows([(not self.lock_holder or self._expired(),)])
+            return _Rows([(not self.lock_holder or self._may_end(),)])
         if "regclass" in sql:
             rows = self.database.execute(
                 "SELECT name FROM sqlite_master WHERE name = 'schema_migration'"
@@ -151,15 +152,17 @@ class Server:
             raise psycopg.errors.DiskFull("could not extend file: No space left on device")
         return self.database.execute(sql, values)
 
-    def _expired(self) -> bool:
-        """Whether who holds the lock has not renewed its lease."""
-        row = self.database.execute("SELECT backend, renewed_ms FROM lease").fetchone()
+    def _may_end(self, epoch: int | None = None) -> bool:
+        """Whether who holds the lock has not renewed its lease, or has it of an epoch."""
+        row = self.database.execute("SELECT backend, renewed_ms, epoch FROM lease").fetchone()
         if row is None or row[0] != self.lock_holder or not self.lock_holder:
             return False
+        if epoch is not None:
+            return bool(row[2] == epoch)
         return bool(row[1] < self._loop.true_ns // MS - LEASE_MS)
 
-    def _terminate(self) -> Any:
-        if not self._expired():
+    def _terminate(self, of_epoch: re.Match[str] | None) -> Any:
+        if not self._may_end(None if of_epoch is None else int(of_epoch[1])):
             return _Rows([])
         self.end(self.sessions[self.lock_holder])
         return _Rows([(True,)])

@@ -108,11 +108,11 @@ class Process(Unit):
             controller = await self._hold()
             self.controller = controller
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
+            await controller.begin(self.name)  # ends one that was replaced while it read its state
             world.ledger.took_over(self.name, controller._traffic.switch)
             world.ledger.knows_revoked(
                 self.name, controller._membership.enrolment.refusal(world.hostile_certificate)
             )
-            await controller.begin(self.name)
             world.network.services[self.address] = node, FleetService(controller.hub)
             await controller.work(self._close)
         except DiesNowError:

@@ -167,9 +167,8 @@ static void advance(struct conn *conn, int r)
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    int64_t pause_ns = now_ns - conn->watched_ns - LOOK_NS;
-    if (rail->state == RAIL_FENCING && conn->watched_ns && pause_ns > 0)
-        rail->due_ns += pause_ns; /* the whole machine may have stopped, and an emulated NIC with it */
+    /* The whole machine may have stopped, and an emulated NIC with it. */
+    rail_paused(rail, now_ns - conn->watched_ns - LOOK_NS, now_ns);
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
     unsigned failures = atomic_load_explicit(&conn->queues[r].port->failures, memory_order_relaxed);

@@ -31,6 +31,15 @@ bool rail_fail(struct rail *rail, int64_t now_ns)
     return true;
 }
 
+void rail_paused(struct rail *rail, int64_t pause_ns, int64_t now_ns)
+{
+    if (rail->state != RAIL_FENCING || pause_ns <= 0)
+        return;
+    rail->due_ns += pause_ns;
+    if (rail->due_ns > now_ns + RAIL_DRAIN_NS) /* it is left since the pause */
+        rail->due_ns = now_ns + RAIL_DRAIN_NS;
+}
+
 void rail_retry_later(struct rail *rail, int64_t now_ns)
 {
     rail->state = RAIL_DOWN;

@@ -49,6 +49,8 @@ void rail_begin(struct rail *rail, int64_t now_ns);
 void rail_begin_down(struct rail *rail, int64_t now_ns);
 /* The rail failed here: true if it now has to be fenced. */
 bool rail_fail(struct rail *rail, int64_t now_ns);
+/* Nobody looked at it for so long, which is not its time to drain; nor more of that than there is. */
+void rail_paused(struct rail *rail, int64_t pause_ns, int64_t now_ns);
 /* No work of the old generation is left here. */
 void rail_drained(struct rail *rail, int64_t now_ns);
 /* The peer has left the generation before this one. */

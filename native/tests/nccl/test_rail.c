@@ -74,6 +74,28 @@ static void a_rail_goes_round(void)
     CHECK(!rail_rebuilds(&rail, 1, due_ns + 7 + RAIL_BACKOFF_NS));
 }
 
+/* A pause before it was left, or a longer one than it had to drain, gives no more than that. */
+static void a_pause_is_not_its_time(void)
+{
+    struct rail rail;
+    int64_t now_ns = 9 * RAIL_DRAIN_NS;
+    rail_begin(&rail, 0);
+    rail_paused(&rail, RAIL_DRAIN_NS, now_ns);
+    CHECK(rail_fail(&rail, now_ns));
+    rail_paused(&rail, 5 * RAIL_DRAIN_NS, now_ns + 1);
+    CHECK(rail_overdue(&rail, now_ns + 1 + RAIL_DRAIN_NS));
+    rail_paused(&rail, -1, now_ns + 2);
+    CHECK(rail_overdue(&rail, now_ns + 1 + RAIL_DRAIN_NS));
+    now_ns += 2 * RAIL_DRAIN_NS;
+    rail_paused(&rail, RAIL_DRAIN_NS + 7, now_ns);
+    CHECK(!rail_overdue(&rail, now_ns + 7));
+    CHECK(rail_overdue(&rail, now_ns + 8));
+    rail_drained(&rail, now_ns);
+    int64_t due_ns = rail.due_ns;
+    rail_paused(&rail, 1, now_ns);
+    CHECK_EQUAL(rail.due_ns, due_ns); /* of nothing else */
+}
+
 static void peers_agree_on_generations(void)
 {
     struct rail rail;
@@ -469,6 +491,7 @@ int main(void)
 {
     a_notice_spares_the_last_rail();
     a_rail_goes_round();
+    a_pause_is_not_its_time();
     peers_agree_on_generations();
     what_was_never_connected_is_asked_for();
     attempts_become_rarer();

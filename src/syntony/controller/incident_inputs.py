@@ -173,23 +173,24 @@ class LiveIncidents:
 def observations(
     fleet_ns: int,
     inputs: EvaluationInputs,
-    links: LinkReadings | None,
+    links: LinkReadings,
     clocks: Iterable[Observation],
     live: LiveIncidents,
+    *,
+    links_known: bool,
 ) -> Measured:
     """All observations of one evaluation, and which metrics they cover.
 
     Args:
         fleet_ns: now.
         inputs: what the controller has in memory.
-        links: what the store has of links; None: the store does not answer, and what depends on it
-            is not evaluated.
+        links: what the store last said of links.
         clocks: observations of the clocks.
         live: incidents before this evaluation.
+        links_known: whether it has said so since the last evaluation; if not, rules about links are
+            not evaluated.
     """
     slas = inputs.slas
-    unread = links is None
-    links = links or LinkReadings((), (), {})
     findings = _trusted(fleet_ns, inputs, links.ports, live)
     # Also of hosts whose agents are silent: their jobs may go on.
     traffic = port_traffic.of_ports(
@@ -208,7 +209,7 @@ def observations(
     ):
         found += more
         metrics |= of
-    if unread:
+    if not links_known:
         metrics -= observe.LINK_METRICS | observe_switches.SWITCH_METRICS
     removed = inputs.refused.removed
     return measured(

@@ -98,6 +98,8 @@ class IncidentService:
         self._history = IncidentHistory()
         self._clocks = ClockWatch()
         self._dark = DarkHosts()
+        self._links = LinkReadings((), (), {})
+        """The newest."""
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
 
@@ -112,8 +114,8 @@ class IncidentService:
     def judge(
         self, fleet_ns: int, inputs: EvaluationInputs, readings: LinkReadings | None
     ) -> list[IncidentChange]:
-        """Evaluate all rules; without `readings`, those about links keep what they said. Raises as
-        `evaluate`."""
+        """Evaluate all rules; without `readings`, those about links keep what they said, and others
+        use the newest. Raises as `evaluate`."""
         live = LiveIncidents(self.rules, self._book.incidents)
         clocks = self._clocks.observe(
             inputs.timelines, inputs.expected_clocks, inputs.silent, fleet_ns,
@@ -121,7 +123,10 @@ class IncidentService:
         )  # fmt: skip
         up = self._dark.switches_up(inputs.homes, inputs.answering, inputs.answered_ns, fleet_ns)
         inputs = inputs._replace(up=up)
-        held = observations(fleet_ns, inputs, readings, clocks, live)
+        self._links = readings or self._links
+        held = observations(
+            fleet_ns, inputs, self._links, clocks, live, links_known=readings is not None
+        )
         places = PathContainment(inputs.slas.crossing, inputs.homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns

@@ -173,11 +173,15 @@ class PostgresDatabase(Database):
         renewing = "SELECT 1 FROM schema_migration WHERE number = %s"
         if self._session.execute(renewing, (_RENEWING,)).fetchone() is None:
             return False
+        return self._replace(_EXPIRED)
+
+    def _replace(self, condition: str) -> bool:
+        """Take the lock from a session under a condition on it (`held`) and on the lease."""
         ended = self._session.execute(
             f"SELECT pg_terminate_backend(lease.backend::int) FROM lease, ({_LOCK_HOLDER}) AS held "
-            f"WHERE {_EXPIRED}".encode()
+            f"WHERE {condition}".encode()
         ).fetchall()
-        for _ in range(_END_TRIES if ended else 0):
+        for _ in range(_END_TRIES if ended else 1):
             if self._take_lock():
                 return True
             time.sleep(_END_WAIT_S)
@@ -189,7 +193,9 @@ class PostgresDatabase(Database):
             return self._session
         self._session = self._reconnect()
         try:
-            held = self._take_lock()
+            # Its own session before may still hold it: not all that ends one tells the server.
+            own = f"held.pid = lease.backend AND lease.epoch = {self.epoch}"
+            held = self._take_lock() or self._replace(own)
             row = self._session.execute("SELECT epoch, holder FROM lease").fetchone()
             if not held or row is None or row[0] != self.epoch:
                 who = row[1] if row else "nobody"

@@ -87,7 +87,7 @@ def _without_steps(facts: BundleFacts) -> list[Gap]:
     silence_ns = facts.end_ns - max(int(each.max()) for each in last)
     if silence_ns <= max(MIN_SILENCE_NS, LONGER * float(np.quantile(took_ns, 0.999))):
         return []
-    text = f"no rank has ended a step for {format_ns(silence_ns)}, before one in"
+    text = f"no rank has ended a step for {format_ns(silence_ns)}, and steps take"
     return [Gap("collectives", f"{text} {format_ns(round(facts.step_ns))}",
                 "whether the job hangs in an operation that is not recorded")]  # fmt: skip
 
@@ -225,7 +225,8 @@ def _failed(
     if comm is not None:
         evidence.append(_progress(comm, seq))
         waited_ns = one.last_ns - int(np.median(comm.enqueue[comm.present[:, seq], seq]))
-        if waited_ns >= MIN_SILENCE_NS:
+        here = comm.present[np.isin(comm.ranks, names), seq].any()
+        if waited_ns >= MIN_SILENCE_NS and not here:
             text = f"the others had waited {format_ns(waited_ns)} for it when it ended"
             evidence.append(Evidence("enqueue_ns", text))
     return RuleFinding(
