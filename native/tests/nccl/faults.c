@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,7 @@ static struct {
 } fake;
 static struct { struct syn_job_page *page; int fd; uint64_t notices; } asked[2]; /* of a process each */
 static int listener, processes, asked_count;
+static atomic_bool is_serving; /* not all have asked */
 static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
@@ -85,6 +88,7 @@ static void *serve(void *unused)
         asked[asked_count++].fd = fd;
         pthread_mutex_unlock(&page_lock);
     }
+    atomic_store(&is_serving, false);
     return NULL;
 }
 
@@ -104,6 +108,7 @@ void faults_name_agent(int count)
 void faults_serve_agent(void)
 {
     pthread_t thread;
+    atomic_store(&is_serving, true);
     if (pthread_create(&thread, NULL, serve, NULL))
         abort();
     pthread_detach(thread);
@@ -117,6 +122,8 @@ void faults_start_agent(void)
 
 void faults_end_agent(void)
 {
+    while (atomic_load(&is_serving))
+        usleep(100);
     pthread_mutex_lock(&page_lock);
     for (int i = 0; i < asked_count; i++) {
         close(asked[i].fd);

@@ -18,7 +18,7 @@ void faults_start_agent(void);
  * forked: a child has the locks that threads of its parent held. */
 void faults_name_agent(int processes);
 void faults_serve_agent(void);
-void faults_end_agent(void); /* it dies */
+void faults_end_agent(void); /* after all have asked it */
 /* Its page, once the first process has it; NULL until then. */
 void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */

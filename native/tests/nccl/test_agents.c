@@ -87,7 +87,7 @@ static void agent_begins_again(void)
     faults_end_agent();
     faults_start_agent();
     for (int64_t begun = now_ms(); faults_page() == NULL; exchange()) /* it is tried every 5 s */
-        CHECK(now_ms() - begun < 20000);
+        CHECK(now_ms() - begun < HANG_MS);
     const struct syn_job_page *page = faults_page();
     for (int flows = 0; flows < 4; exchange()) {
         flows = 0;
