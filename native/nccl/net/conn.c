@@ -167,7 +167,7 @@ static void advance(struct conn *conn, int r)
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    /* The whole machine may have stopped, and an emulated NIC with it. */
+    /* This thread was paused, and has not polled since; or the whole machine, and an emulated NIC with it. */
     rail_paused(rail, now_ns - conn->watched_ns - LOOK_NS, now_ns);
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
@@ -180,11 +180,9 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
     if (conn->build[r].running)
         return;
     if (rail_overdue(rail, now_ns)) {
-        if (rail->state == RAIL_FENCING) {
-            poll_rail(conn, r); /* this thread may have been paused since it did */
-            advance(conn, r);
+        if (rail->state == RAIL_FENCING)
             abandon(conn, r);
-        } else
+        else
             conn_fail_rail(conn, r, "no answer");
     }
     if (conn->is_sender && rail_leaves(rail, conn_living(conn), now_ns))
