@@ -77,8 +77,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _without_steps(facts: BundleFacts) -> list[Gap]:
-    """A note if no rank has ended a step for long, nor called an operation: it may wait in one that
-    is not recorded, as in a backward pass of `DistributedDataParallel`, or do something else."""
+    """A note if for a long time no rank has completed a step or begun an operation. The job may
+    wait in an operation that is not recorded, as in a backward pass of `DistributedDataParallel`,
+    or do something else."""
     table = facts.bundle.table("collectives")
     last = [each for each in (facts.steps.ints("end_ns"), table.ints("enqueue_ns")) if len(each)]
     if not facts.steps.rows:
