@@ -1,5 +1,6 @@
 /* The verbs that rdma-core keeps in tables of each queue pair (ibv_wr_*) and each extended completion
  * queue (ibv_start_poll, ibv_next_poll). */
+#include <dlfcn.h>
 #include <errno.h>
 
 #include "door.h"
@@ -45,6 +46,23 @@ OPERATION(wr_atomic_cmp_swp, false,
           key, to, compare, swap)
 OPERATION(wr_atomic_fetch_add, false,
           (struct ibv_qp_ex * qp, uint32_t key, uint64_t to, uint64_t add), qp, key, to, add)
+#ifdef WITH_ATOMIC_WRITE
+static void wr_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, const void *data)
+{
+    enum { BYTES = 8 };
+    struct pair *pair = pair_of(qp);
+    begin_message(pair, qp, false);
+    add_bytes(pair, BYTES);
+    pair->before.wr_atomic_write(qp, key, to, data);
+}
+
+/* It is the last of the table. A library from before rdma-core 44 has none, and there something else instead. */
+static bool has_atomic_write(const struct ibv_qp_ex *qp)
+{
+    Dl_info unused;
+    return dladdr(*(void *const *)&qp->wr_atomic_write, &unused) != 0;
+}
+#endif
 OPERATION(wr_local_inv, false, (struct ibv_qp_ex * qp, uint32_t key), qp, key)
 OPERATION(wr_bind_mw, false,
           (struct ibv_qp_ex * qp, struct ibv_mw *window, uint32_t key,
@@ -138,6 +156,10 @@ void extended_patch(struct pair *pair, struct ibv_qp_ex *qp)
     PATCH(wr_start);
     PATCH(wr_complete);
     PATCH(wr_abort);
+#ifdef WITH_ATOMIC_WRITE
+    if (has_atomic_write(qp))
+        PATCH(wr_atomic_write);
+#endif
 #undef PATCH
 }
 

@@ -172,16 +172,14 @@ static int irecv_v10(void *comm, int count, void **data, size_t *sizes, int *tag
 
 static int make_virtual_v9(int *device, struct virtual_v9 *virtual)
 {
-    if (virtual->count < 1 || virtual->count > 4)
-        return NCCL_ARGUMENT;
-    return net_make_virtual(device, virtual->device, virtual->count);
+    return virtual->count > 4 ? NCCL_ARGUMENT
+                              : net_make_virtual(device, virtual->device, virtual->count);
 }
 
 static int make_virtual_v12(int *device, struct virtual_v12 *virtual)
 {
-    if (virtual->count < 1 || virtual->count > 8)
-        return NCCL_ARGUMENT;
-    return net_make_virtual(device, virtual->device, virtual->count);
+    return virtual->count > 8 ? NCCL_ARGUMENT
+                              : net_make_virtual(device, virtual->device, virtual->count);
 }
 
 #define SAME                                                                                \

@@ -66,7 +66,8 @@ struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], 
     for (int i = 0; i < rate_count; i++)
         if (memcmp(rates[i].local, local, 16) == 0 && memcmp(rates[i].remote, remote, 16) == 0 &&
             (rates[i].only_class == 0 || rates[i].only_class == (uint32_t)traffic_class + 1) &&
-            in_force(pacer_until_ns(&rates[i].pacer), now_ns, &word.expires_ns))
+            in_force(pacer_until_ns(&rates[i].pacer), now_ns, &word.expires_ns) &&
+            (word.pacer == NULL || rates[i].pacer.rate_bps < word.pacer->rate_bps))
             word.pacer = &rates[i].pacer;
     pthread_mutex_unlock(&lock);
     return word;

@@ -24,7 +24,7 @@ struct agent_word { /* about the path between two GIDs: what is in force */
     int64_t held_until_ns; /* CLOCK_MONOTONIC: it is to be left until then; 0: it may be used */
     int64_t avoided_until_ns; /* others are to be used instead until then; 0: it may be used */
     uint32_t moves;        /* how often another way was ordered */
-    struct pacer *pacer;   /* NULL: none for this traffic class */
+    struct pacer *pacer;   /* the lowest rate for this traffic class; NULL: none */
     int64_t expires_ns;    /* the first of it */
 };
 struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], int traffic_class,

@@ -9,8 +9,6 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
-/* Between two looks at the rails. After a longer time NCCL did not call, and no rail could return. */
-static const int64_t LOOK_NS = INT64_C(100000000);
 enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
 /* A flow of the agent is of the path between two addresses. */
@@ -167,8 +165,7 @@ static void advance(struct conn *conn, int r)
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    /* This thread was paused, and has not polled since; or the whole machine, and an emulated NIC with it. */
-    rail_paused(rail, now_ns - conn->watched_ns - LOOK_NS, now_ns);
+    rail_looked_at(rail, now_ns);
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
     unsigned failures = atomic_load_explicit(&conn->queues[r].port->failures, memory_order_relaxed);
@@ -221,8 +218,8 @@ static void watch_dark(struct conn *conn, int64_t now_ns)
         conn->dark_ns = now_ns;
     } else if (waits_for_peer(conn))
         conn->dark_ns += since_ns;
-    else if (since_ns > LOOK_NS)
-        conn->dark_ns += since_ns - LOOK_NS;
+    else if (since_ns > RAIL_LOOK_NS)
+        conn->dark_ns += since_ns - RAIL_LOOK_NS;
     if (conn->dark_ns && now_ns - conn->dark_ns > config.survive_ns)
         conn_stop(conn, "no rail lived for SYNTONY_NCCL_SURVIVE_MS");
 }

@@ -21,6 +21,7 @@ struct rail {
     int64_t due_ns;     /* DOWN: when to rebuild; FENCING, WAIT_ACK, PROBE: when to give up */
     int64_t backoff_ns; /* between attempts to rebuild, while another rail lives */
     int64_t down_ns;    /* since when it is DOWN */
+    int64_t looked_ns;  /* when it was last looked at */
     int64_t up_since_ns;
     int64_t held_until_ns; /* a notice that the peer forwards asks to stay away until then; 0: none */
     int64_t agent_held_until_ns; /* the same of our own agent */
@@ -35,6 +36,9 @@ enum rail_order {
 };
 
 static const int64_t RAIL_DRAIN_NS = INT64_C(2000000000);
+/* Between two looks. What is longer was a pause: of this thread, which did not poll meanwhile, or of the whole
+ * machine, and an emulated NIC with it. */
+static const int64_t RAIL_LOOK_NS = INT64_C(100000000);
 /* The peer's kernel may wait for a second until it knows its neighbour. */
 static const int64_t RAIL_ANSWER_NS = INT64_C(3000000000);
 static const int64_t RAIL_BACKOFF_MAX_NS = INT64_C(1000000000);
@@ -49,8 +53,9 @@ void rail_begin(struct rail *rail, int64_t now_ns);
 void rail_begin_down(struct rail *rail, int64_t now_ns);
 /* The rail failed here: true if it now has to be fenced. */
 bool rail_fail(struct rail *rail, int64_t now_ns);
-/* Nobody looked at it for so long, which is not its time to drain; nor more of that than there is. */
-void rail_paused(struct rail *rail, int64_t pause_ns, int64_t now_ns);
+/* Before it is judged. A pause since the last look is not its time to drain; nor is there more of that than
+ * RAIL_DRAIN_NS. */
+void rail_looked_at(struct rail *rail, int64_t now_ns);
 /* No work of the old generation is left here. */
 void rail_drained(struct rail *rail, int64_t now_ns);
 /* The peer has left the generation before this one. */

@@ -239,7 +239,6 @@ static const char *finish_building(struct setup *setup)
     if (setup->connected == 0)
         return setup->problem;
     setup->stage = WAIT_READY;
-    setup->begun_ns = clock_ns();
     return NULL;
 }
 
@@ -385,9 +384,9 @@ static bool go_on(struct listener *listener, int i, struct conn **conn, const ch
     struct setup *setup = listener->pending[i];
     const char *wrong = advance(setup, conn);
     if (wrong == NULL && *conn == NULL) {
-        if (setup->stage == BUILDING || listener->looked_ns - setup->begun_ns <= HELLO_NS)
+        if (setup->stage == BUILDING || setup->is_peer || listener->looked_ns - setup->begun_ns <= HELLO_NS)
             return true;
-        wrong = setup->is_peer ? "the peer was not ready within 10 s" : "no greeting within 10 s";
+        wrong = "no greeting within 10 s";
     }
     remove_pending(listener, i);
     if (*conn) {

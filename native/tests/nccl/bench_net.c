@@ -225,7 +225,7 @@ static void connect_both(void)
 {
     char handle[HANDLE] = {0};
     void *listener = NULL;
-    int here = drive_merge(&net, 0, 1), there = drive_merge(&net, 2, 3);
+    int here = drive_merge(&net, 2, (int[]){0, 1}), there = drive_merge(&net, 2, (int[]){2, 3});
     if (here < 0 || there < 0 || drive_listen(&net, there, handle, &listener)) {
         fprintf(stderr, "bench_net: no merged devices\n");
         exit(1);

@@ -200,9 +200,10 @@ int drive_close(const struct net *net, int slot, void *what)
     return CALL(int (*)(void *), slot)(what);
 }
 
-int drive_merge(const struct net *net, int first, int second)
+int drive_merge(const struct net *net, int count, const int *devices)
 {
-    struct { int count, device[8]; } members = {2, {first, second}};
+    struct { int count, device[8]; } members = {.count = count};
+    memcpy(members.device, devices, sizeof *devices * (size_t)(count < 0 ? 0 : count > 8 ? 8 : count));
     int device = -1;
     return CALL(int (*)(int *, void *), SLOT_VIRTUAL)(&device, &members) ? -1 : device;
 }

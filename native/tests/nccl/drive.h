@@ -29,8 +29,8 @@ struct drive_properties {
 struct net drive_load(const char *library, int version);
 int drive_init(struct net *net);
 int drive_properties(const struct net *net, int device, struct drive_properties *properties);
-/* One device of two: its number, or -1. Not for v8. */
-int drive_merge(const struct net *net, int first, int second);
+/* One device of up to eight: its number, or -1. Not for v8. */
+int drive_merge(const struct net *net, int count, const int *devices);
 int drive_listen(const struct net *net, int device, void *handle, void **listener);
 int drive_connect(const struct net *net, int device, void *handle, void **comm);
 int drive_accept(const struct net *net, void *listener, void **comm);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 struct net net;
+const char *plug_in;
 void *sender, *receiver, *listener, *send_memory, *receive_memory;
 char handle[128], from[4096], to[4096];
 
@@ -222,6 +223,13 @@ void exchange_for(int64_t for_ms)
         exchange();
 }
 
+void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns)
+{
+    for (int rail = 0; rail < 2; rail++)
+        faults_order(subject, rail, rail + 2, for_ns, rate_bps, only_class);
+    usleep(20000); /* the background thread's look */
+}
+
 void both_rails_carry(void)
 {
     enum { MESSAGES = 40, LEAST = 10 };
@@ -274,7 +282,8 @@ int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
     setenv("SYNTONY_NCCL_IBVERBS", argv[2], 1);
     setenv("SYNTONY_NCCL_SOCKET_IFNAME", "=lo", 1);
     faults_load(argv[2]);
-    net = drive_load(argv[1], 12);
+    plug_in = argv[1];
+    net = drive_load(plug_in, 12);
     for (size_t i = 0; i < count; i++)
         if (strcmp(cases[i].name, argv[3]) == 0) {
             cases[i].run();

@@ -8,6 +8,7 @@
 #include "faults.h"
 
 extern struct net net;
+extern const char *plug_in; /* its library */
 extern void *sender, *receiver, *listener, *send_memory, *receive_memory;
 extern char handle[128], from[4096], to[4096];
 
@@ -42,6 +43,8 @@ void pump_sender(int64_t for_ms); /* only the sender goes on */
  * receiver goes on; so after the first there is no `post_receive` for the next message. */
 void exchange(void);
 void exchange_for(int64_t for_ms); /* messages, one after the other */
+/* An order for both of the sender's paths, by the time the plug-in has read it. */
+void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns);
 /* Messages go by either rail of device 1, in turns. */
 void both_rails_carry(void);
 /* Messages go on until so many queue pairs work. */

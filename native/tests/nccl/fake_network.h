@@ -128,6 +128,10 @@ bool fake_is_gpu(uint64_t address);
 /* What kernel and library refuse, or wait for without end. */
 _Noreturn void fake_misused(const char *how);
 /* fake_verbs.c */
+int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int fake_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int fake_poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc);
+/* fake_devices.c */
 struct device *fake_device_of(struct ibv_context *context);
 void fake_count(struct ibv_context *context, int more); /* objects */
 

@@ -202,9 +202,18 @@ int fake_held_calls(void)
     return count;
 }
 
+static void sleep_ns(int64_t for_ns)
+{
+    nanosleep(&(struct timespec){for_ns / 1000000000, for_ns % 1000000000}, NULL);
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    int64_t takes_ns = attr->qp_state == IBV_QPS_ERR ? devices[pair->port].machine.failing_ns : 0;
+    pthread_mutex_unlock(&lock);
+    sleep_ns(takes_ns);
     pthread_mutex_lock(&lock);
     bool waits = attr->qp_state == IBV_QPS_RTR && devices[pair->port].held;
     held_calls += waits;
@@ -281,7 +290,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     struct device *device = &devices[pair->port];
     int64_t takes_ns = device->machine.destroying_ns;
     pthread_mutex_unlock(&lock);
-    nanosleep(&(struct timespec){takes_ns / 1000000000, takes_ns % 1000000000}, NULL);
+    sleep_ns(takes_ns);
     pthread_mutex_lock(&lock);
     if (vendor.leftovers)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);

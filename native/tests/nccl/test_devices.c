@@ -164,6 +164,34 @@ static void drains_while_nobody_calls(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* It takes seconds to put queue pairs in error, and only then begins to drain them: so does the thread that asked
+ * for it, as after a pause within a look. Both rails of a receiver, one after the other. */
+static void drains_after_slow_calls(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pump(request, 50);
+    faults_slow_completions(2, 200000000, 0);
+    faults_machine(2, &(struct fake_machine){.failing_ns = 1100000000}); /* of two */
+    for (int port = 3; port >= 2; port--) {
+        faults_port(port, 0);
+        while (drive_logged(port == 3 ? "rail fake3 is left" : "rail fake2 is left") == 0)
+            pump(request, 1);
+    }
+    pump(request, 400);
+    faults_slow_completions(2, 0, 0);
+    faults_machine(2, &(struct fake_machine){0});
+    for (int port = 2; port < 4; port++)
+        faults_port(port, 1);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    until_both_up();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
 static void work_is_refused(void)
 {
@@ -382,6 +410,7 @@ int main(int argc, char **argv)
         {"work_never_ends_for_long", work_never_ends_for_long},
         {"drains_while_we_are_paused", drains_while_we_are_paused},
         {"drains_while_nobody_calls", drains_while_nobody_calls},
+        {"drains_after_slow_calls", drains_after_slow_calls},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},

@@ -334,7 +334,7 @@ static void merged_beyond_four(void)
 {
     setenv("SYNTONY_NCCL_RAILS", "fake0+fake1+fake2,fake3+fake0+fake1", 1);
     CHECK_EQUAL(drive_init(&net), 0);
-    int device = drive_merge(&net, 0, 1);
+    int device = drive_merge(&net, 2, (int[]){0, 1});
     struct drive_properties properties;
     CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
     CHECK_EQUAL(properties.speed, 400000);
@@ -343,12 +343,25 @@ static void merged_beyond_four(void)
 static void merged(void)
 {
     begin();
-    int device = drive_merge(&net, 0, 1);
+    int device = drive_merge(&net, 2, (int[]){0, 1});
     struct drive_properties properties;
     CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
     CHECK_EQUAL(properties.virtual_count, 2);
     CHECK_EQUAL(properties.speed, 400000);
-    CHECK_EQUAL(drive_merge(&net, 0, 77), -1);
+    CHECK_EQUAL(drive_merge(&net, 2, (int[]){0, 77}), -1);
+}
+
+/* NCCL's list has room for four members, since v12 for eight: what is behind it is no member. */
+static void merged_as_many_as_there_are_places(void)
+{
+    static const int DEVICES[8] = {0};
+    CHECK_EQUAL(drive_init(&net), 0);
+    for (int version = 9; version <= 12; version++) {
+        int most = version < 12 ? 4 : 8;
+        struct net other = drive_load(plug_in, version);
+        for (int count = -1; count <= 9; count++)
+            CHECK_EQUAL(drive_merge(&other, count, DEVICES) >= 0, count >= 1 && count <= most);
+    }
 }
 
 static void not_usable(void)
@@ -382,6 +395,7 @@ int main(int argc, char **argv)
         {"slow_receiver", slow_receiver}, {"sender_reads_late", sender_reads_late},
         {"called_rarely", called_rarely}, {"fewer_rails", fewer_rails}, {"merged", merged},
         {"merged_beyond_four", merged_beyond_four},
+        {"merged_as_many_as_there_are_places", merged_as_many_as_there_are_places},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -1,5 +1,6 @@
 /* What the plug-in does where the agent or the process that it runs in is not as it should be.
  * test_hostile LIBRARY PROVIDER CASE */
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,6 +13,31 @@
 
 #include "edge.h"
 #include "syn_job_page.h"
+
+/* The only other thread, the plug-in's, is in here nearly always, and can be kept here. It holds no lock then that
+ * a child of fork would wait for: of the C library, or of a sanitizer. */
+static atomic_int polls; /* 1: a thread is in `poll`; 2: it stays there */
+
+__attribute__((visibility("default")))
+int poll(struct pollfd *of, nfds_t count, int ms)
+{
+    struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
+    atomic_store(&polls, 1);
+    int result = ppoll(of, count, ms < 0 ? NULL : &wait, NULL);
+    for (int in = 1; !atomic_compare_exchange_strong(&polls, &in, 0); in = 1)
+        usleep(1000);
+    return result;
+}
+
+static pid_t fork_alone(void)
+{
+    for (int in = 1; !atomic_compare_exchange_strong(&polls, &in, 2); in = 1)
+        usleep(1000);
+    pid_t child = fork();
+    if (child)
+        atomic_store(&polls, 1);
+    return child;
+}
 
 static void agent_is_absent(void)
 {
@@ -107,10 +133,11 @@ static void page_is_scribbled_on(void)
  * nothing of it; the parent notices nothing. */
 static void fork_after_init(void)
 {
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left, and none returns in a thread */
     begin();
     connect_both();
     void *request = post_receive(sizeof to);
-    pid_t child = fork();
+    pid_t child = fork_alone();
     if (child == 0) {
         int result = 0, done = 0, sizes[8];
         void *other = NULL;
@@ -135,10 +162,11 @@ static void fork_after_init(void)
 /* A helper that was forked lives on as the process ends its connection: the peer learns of that. */
 static void fork_outlives_connection(void)
 {
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left, and none returns in a thread */
     begin();
     connect_both();
     void *request = post_receive(sizeof to);
-    pid_t child = fork();
+    pid_t child = fork_alone();
     if (child == 0) {
         sleep(HANG_MS / 500);
         _exit(0);

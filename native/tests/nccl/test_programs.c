@@ -121,8 +121,8 @@ int main(int argc, char **argv)
     set_up(argv[1], argv[2], argc > 5 && strcmp(argv[5], "foreign") == 0);
     if (drive_init(&program.net))
         return 1;
-    if (program.layout->rails == NULL && (drive_merge(&program.net, 0, 1) != 4 ||
-                                          drive_merge(&program.net, 2, 3) != 5))
+    if (program.layout->rails == NULL && (drive_merge(&program.net, 2, (int[]){0, 1}) != 4 ||
+                                          drive_merge(&program.net, 2, (int[]){2, 3}) != 5))
         return 1;
     for (int64_t begun_ms = now_ms(); faults_page() == NULL && now_ms() - begun_ms < 240000;)
         usleep(1000);

@@ -49,6 +49,12 @@ static void op_add(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, uint64_t add
 {
     arrived(qp->wr_id, key, to, add);
 }
+#ifdef WITH_ATOMIC_WRITE
+static void op_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, const void *data)
+{
+    arrived(qp->wr_id, key, to, (uintptr_t)data);
+}
+#endif
 static void op_bind(struct ibv_qp_ex *qp, struct ibv_mw *window, uint32_t key,
                     const struct ibv_mw_bind_info *info)
 {
@@ -97,7 +103,13 @@ static struct ibv_qp_ex qp = {
     .wr_atomic_cmp_swp = op_swap, .wr_atomic_fetch_add = op_add, .wr_bind_mw = op_bind,
     .wr_set_sge = op_sge, .wr_set_sge_list = op_sges, .wr_set_inline_data = op_inline,
     .wr_set_inline_data_list = op_inlines, .wr_start = op_start, .wr_complete = op_complete,
-    .wr_abort = op_abort};
+    .wr_abort = op_abort,
+#ifdef WITH_ATOMIC_WRITE
+    .wr_atomic_write = op_atomic_write
+#endif
+};
+static struct ibv_qp_ex older = { /* of a library whose table is shorter: */
+    .qp_base = {.qp_num = NUMBER + 1, .qp_type = IBV_QPT_RC}, .wr_send = op_send};
 
 /* --- completions ---------------------------------------------------------------------------- */
 
@@ -175,7 +187,10 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
     (void)context, (void)port, (void)index, (void)gid;
     return -1;
 }
-static struct ibv_qp_ex *to_ex(struct ibv_qp *of) { return of == &qp.qp_base ? &qp : NULL; }
+static struct ibv_qp_ex *to_ex(struct ibv_qp *of)
+{
+    return of == &qp.qp_base ? &qp : of == &older.qp_base ? &older : NULL;
+}
 
 /* A new generation: everything at 0. */
 static void begin(struct ibv_cq_ex *cq)
@@ -284,6 +299,34 @@ static void test_calls(void)
     CHECK_EQUAL(slot->flags & SYN_QP_SENDS_INEXACT, 0);
 }
 
+#ifdef WITH_ATOMIC_WRITE
+static void test_atomic_write(void)
+{
+    uint64_t data = 7;
+    begin(&cqs[0]);
+    qp.wr_id = 1000;
+    qp.wr_start(&qp);
+    qp.wr_rdma_write(&qp, 3, 4);
+    qp.wr_atomic_write(&qp, 5, 6, &data);
+    CHECK_EQUAL(provider.sum, 1000 + 2 * 5 + 3 * 6 + 4 * (uintptr_t)&data);
+    CHECK_EQUAL(qp.wr_complete(&qp), 0);
+    CHECK_EQUAL(provider.slot->unannounced, 2);
+    CHECK_EQUAL(provider.slot->sent, 0);
+    CHECK_EQUAL(provider.slot->bytes_posted, 8);
+}
+
+/* The library has a mask where newer ones have that function: it stays as it is. */
+static void test_older_library(void)
+{
+    static const uintptr_t MASK = 1;
+    memcpy(&older.wr_atomic_write, &MASK, sizeof MASK);
+    older.qp_base.context = &device.context;
+    watch_modified(&older.qp_base, &(struct ibv_qp_attr){.qp_state = IBV_QPS_INIT}, IBV_QP_STATE);
+    CHECK(older.wr_send != op_send);
+    CHECK(memcmp(&older.wr_atomic_write, &MASK, sizeof MASK) == 0);
+}
+#endif
+
 static void post(int count)
 {
     qp.wr_start(&qp);
@@ -380,6 +423,10 @@ int main(void)
     test_meetings();
     test_refusals();
     test_calls();
+#ifdef WITH_ATOMIC_WRITE
+    test_atomic_write();
+    test_older_library();
+#endif
     test_ends();
     test_queues();
     watch_closing(&device.context);
