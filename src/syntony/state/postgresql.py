@@ -36,8 +36,8 @@ LEASE_MS = 3_000
 """A waiting controller replaces one that has neither renewed its lease nor executed a statement for
 this long, three renewal intervals, by the server's clock."""
 AHEAD_CHECKS = 7
-"""… or whose lease is later than the server's clock, which was set back, at so many checks in a row:
-a controller that runs renews it meanwhile."""
+"""… or whose lease is later than the server's clock, which was set back, at so many checks in a
+row: one that runs renews it meanwhile."""
 _RENEWING = 23
 """The migration that introduced lease renewal."""
 _END_TRIES, _END_WAIT_S = 20, 0.05
