@@ -233,6 +233,24 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         control.service.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
 
 
+def test_a_new_leader_without_the_store_blames_no_neighbour_of_a_port_that_is_down(
+    control: Control,
+) -> None:
+    near, far = "h0/rail0", "h1/rail0"
+    control.pairs = frozenset({(near, far), (far, near)})
+    control.homes = dict.fromkeys((near, far), "leaf0")
+    control.store.links.seen = (port(near), port(far, state="down", last_flap_ns=T0))
+    control.findings = (finding(near, "nic", fault="blackhole", loss=1.0),)
+    control.tick(20)
+    control.store.links.away = True
+    control.start()
+    control.tick(60)
+    assert control.pages() == [f"port-down {far}"]
+    control.store.links.away = False
+    control.tick(5)
+    assert control.live() == {far: "port-down"}
+
+
 def test_what_a_full_disk_refuses_has_not_happened(control: Control) -> None:
     """Neither an incident nor an order is told of that is not recorded; all come when it can be."""
     assert control.kept is not None
