@@ -1,7 +1,7 @@
 """What the deaths of a controller cost: nothing, says the promise. Exit status 1: it did not hold.
 
     python -m bench.control_deaths                  # 20 x kill -9, about ten minutes
-    python -m bench.control_deaths --pauses         # every third is a pause of 20 s instead
+    python -m bench.control_deaths --pauses         # every second is a pause of 5 to 20 s instead
     python -m bench.control_deaths --kills 3        # quick
     python -m bench.control_deaths --hogs 30        # beside so many busy loops
     python -m bench.control_deaths --of postgresql,replica,zookeeper,gateway,controller --pauses
@@ -9,19 +9,22 @@
 A lab of four hosts, whose agents send what they measure, with one checked job over two rails. Each
 round gives orders (stop switch, modes), begins to rotate the probe keys, takes a port down that has
 to page, and kills the controller some seconds into that. It is started again after up to 3 s. Then
-the orders must be as given, the port must have paged once, and clear once when it is back. At the
+the orders must be as given, orders must be taken again, the port must have paged once, and clear
+once when it is back. At the
 end the store is held against what agents were told is safe (`bench.acknowledged`), and the log of
 paths against the job, to which nothing may have happened.
 
 With `--of` the lab has two controllers, two gateways, PostgreSQL and a ClickHouse cluster with its
 ZooKeeper (`bench.shared_stores`), and what is named dies in turn. A controller or gateway that died
-is started again only once another one has all agents.
+is started again only once another one has all agents and takes orders; so is a replica or
+ZooKeeper, which a fleet does not wait for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -68,7 +71,7 @@ stable = "1s"
 summary = "{{subject}}: a compute port is down"
 remedy = "none: this is a benchmark"
 """
-PATIENCE_S, PAUSE_S = 120.0, 20.0
+PATIENCE_S, PAUSE_S = 900.0, (5.0, 20.0)
 VICTIMS = ("controller", "gateway", *STORES)
 MODES = ("off", "observe")
 
@@ -87,7 +90,8 @@ class Round(NamedTuple):
     kind: str
     down_s: float
     back_s: float
-    """From the restart until it answers and all agents are attached."""
+    """Until all agents are attached and orders are taken again: from the death, or from the restart
+    where nothing takes its place (PostgreSQL; a controller without another)."""
     held: bool
     """Whether orders are as they were."""
     paged: int
@@ -134,12 +138,9 @@ class Deaths:
         self.sizes: dict[BatchKey, int] = {}
         self.rotations = 0
 
-    def restart(self, kind: str, down_s: float) -> float:
-        """Take one away for so long; seconds until all is back.
-
-        Counted from its return, or from its end where another one takes its place.
-        """
-        replaced = self._shared is not None and kind.startswith(("controller", "gateway"))
+    def restart(self, kind: str, down_s: float, back: Callable[[], bool]) -> float:
+        """Take one away for so long; seconds until `back`, see `Round`."""
+        replaced = self._shared is not None and not kind.startswith("postgresql")
         began_s = time.monotonic()
         end = self._strike(kind)
         time.sleep(min(0.3, down_s))
@@ -148,7 +149,7 @@ class Deaths:
             time.sleep(max(0.0, down_s - 0.3))
             end()
             began_s = time.monotonic()
-        eventually(patient(self._attached), "all agents attached again", within_s=PATIENCE_S)
+        eventually(patient(back), "all agents attached, orders taken", within_s=PATIENCE_S)
         back_s = time.monotonic() - began_s
         if replaced:
             time.sleep(max(0.0, down_s - back_s))
@@ -162,7 +163,7 @@ class Deaths:
         fault = self._lab.inject(kind, target)
         return lambda: self._lab.clear(fault.id)
 
-    def _attached(self) -> bool:
+    def attached(self) -> bool:
         agents = ask(self.fleet.target, FleetQuery()).agents
         return sum(each.connected for each in agents) == HOSTS
 
@@ -198,10 +199,17 @@ class Deaths:
         eventually(patient(lambda: self._takes(wanted)), "orders taken", within_s=PATIENCE_S)
         port = self._lab.inject("link-down", subject)
         time.sleep(self._rng.uniform(0, 6))
-        down_s = PAUSE_S if kind.endswith("-pause") else self._rng.uniform(0.5, 3)
-        back_s = self.restart(kind, down_s)
-        held = self.orders() == wanted
-        eventually(patient(lambda: self._takes(wanted)), "orders taken", within_s=PATIENCE_S)
+        down_s = self._rng.uniform(*(PAUSE_S if kind.endswith("-pause") else (0.5, 3)))
+        found: list[Orders] = []
+
+        def back() -> bool:
+            if not self.attached():
+                return False
+            found.append(self.orders())
+            return self._takes(wanted)
+
+        back_s = self.restart(kind, down_s, back)
+        held = found[0] == wanted
         self._reported(subject, "page", before[0])
         self._lab.clear(port.id)
         self._reported(subject, "clear", before[1])
@@ -240,15 +248,18 @@ def run(
         patient(lambda: len(status(fleet).hosts) == HOSTS), "all agents", within_s=PATIENCE_S
     )
     for _ in range(1 if shared is None else CONTROLLERS):
-        deaths.restart("controller-kill", 0.5)  # it reads whom to tell
+        deaths.restart("controller-kill", 0.5, deaths.attached)  # it reads whom to tell
     rounds = []
     with fleet.job(JOB) as job:
         eventually(patient(lambda: fleet.both(JOB)), "both rails joined", within_s=PATIENCE_S)
         with hogs(requested.hogs):
+            end_s = time.monotonic() + 60 * requested.minutes
             for number in range(requested.kills):
+                if time.monotonic() > end_s:
+                    break
                 what = requested.of[number % len(requested.of)]
                 turn = number // len(requested.of)
-                kind = "pause" if requested.pauses and turn % 3 == 2 else "kill"
+                kind = "pause" if requested.pauses and turn % 2 == 1 else "kill"
                 rounds.append(deaths.round(number, f"{what}-{kind}"))
                 progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
         rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
@@ -275,14 +286,21 @@ def progress(text: str) -> None:
 
 def show(found: Result) -> None:
     rows = found.rows
-    back = [each.back_s for each in found.rounds]
+    back: dict[str, list[float]] = {}
+    for each in found.rounds:
+        back.setdefault(each.kind, []).append(each.back_s)
     kinds = " and ".join(
         f"{sum(each.kind == kind for each in found.rounds)} x {kind}"
         for kind in dict.fromkeys(each.kind for each in found.rounds)
     )
     lines = {
         "deaths": kinds,
-        "back after, median and longest": f"{statistics.median(back):.1f} s, {max(back):.1f} s",
+        **{
+            f"{kind}: back after, median and longest": (
+                f"{statistics.median(took):.1f} s, {max(took):.1f} s"
+            )
+            for kind, took in back.items()
+        },
         "batches acknowledged (of these, of known size)": f"{rows.acknowledged} ({rows.sized})",
         "acknowledged batches lost, rows lost": f"{rows.lost_batches}, {rows.lost_rows}",
         "rows stored, of these doubled": f"{rows.rows}, {rows.doubled_rows}",
@@ -318,7 +336,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--pauses", action="store_true", help="every third is a pause of 20 s")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no further round then")
+    parser.add_argument(
+        "--pauses", action="store_true", help="every second is a pause of 5 to 20 s"
+    )
     parser.add_argument(
         "--of", type=_victims, default=("controller",), help=f"in turn: {','.join(VICTIMS)}"
     )

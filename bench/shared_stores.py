@@ -47,7 +47,7 @@ class SharedStores(NamedTuple):
 
     def _without_postgresql(self, how: str) -> Callable[[], object]:
         if how == "kill":
-            self.postgresql.stop()
+            self.postgresql.signal(signal.SIGKILL)
             return self.postgresql.start
         self.postgresql.signal(signal.SIGSTOP)
         return lambda: self.postgresql.signal(signal.SIGCONT)

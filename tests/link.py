@@ -16,6 +16,8 @@ from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.spool import Spool
+from syntony.cli import fleet
+from syntony.controller import client
 from syntony.controller.client import ask
 from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import RemoteError
@@ -29,6 +31,9 @@ T0 = 1_700_000_000 * S
 _RUN = "from syntony.cli.controller import command; command()"
 PATIENCE_S = 300.0
 """Machines that run tests are slow and shared; a wait this long is a failure, not a measurement."""
+for _request in (client.ask, client.join, fleet.ask):
+    # A test's controller may be stopped for longer than a person waits.
+    _request.__kwdefaults__["timeout_ns"] = round(PATIENCE_S * S)
 
 
 class ControllerProcess:
@@ -110,14 +115,14 @@ class ControllerProcess:
         if not self.socket.exists():  # to look costs less than to ask
             return False
         try:
-            self.fleet()
+            ask(f"unix:{self.socket}", FleetQuery(), timeout_ns=5 * S)
         except RemoteError:
             return False
         return True
 
     def fleet(self) -> Fleet:
         """What it says of the fleet."""
-        answer = ask(f"unix:{self.socket}", FleetQuery(), timeout_ns=5 * S)
+        answer = ask(f"unix:{self.socket}", FleetQuery())
         assert isinstance(answer, Fleet)
         return answer
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from syntony.controller.batches import joined
 from syntony.controller.observe import of_links
 from syntony.errors import StateError, UsageError
 from syntony.model import ClockState, S
+from syntony.state import DatabaseConnection
 from syntony.store import open_store
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import IncidentAction, IncidentsQuery, SilenceAction
@@ -229,6 +233,24 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         control.service.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
 
 
+def test_a_new_leader_without_the_store_blames_no_neighbour_of_a_port_that_is_down(
+    control: Control,
+) -> None:
+    near, far = "h0/rail0", "h1/rail0"
+    control.pairs = frozenset({(near, far), (far, near)})
+    control.homes = dict.fromkeys((near, far), "leaf0")
+    control.store.links.seen = (port(near), port(far, state="down", last_flap_ns=T0))
+    control.findings = (finding(near, "nic", fault="blackhole", loss=1.0),)
+    control.tick(20)
+    control.store.links.away = True
+    control.start()
+    control.tick(60)
+    assert control.pages() == [f"port-down {far}"]
+    control.store.links.away = False
+    control.tick(5)
+    assert control.live() == {far: "port-down"}
+
+
 def test_what_a_full_disk_refuses_has_not_happened(control: Control) -> None:
     """Neither an incident nor an order is told of that is not recorded; all come when it can be."""
     assert control.kept is not None
@@ -254,6 +276,39 @@ def test_what_a_full_disk_refuses_has_not_happened(control: Control) -> None:
     assert sorted(each["number"] for each in found) == list(range(1, len(before) + 201))
     control.start()
     assert control.service.incidents(IncidentsQuery()).incidents == found
+
+
+def test_a_commit_whose_answer_is_lost_reaches_the_history(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, whether the server carried it out or not."""
+    assert control.kept is not None
+    commit = control.kept.transaction
+    carried_out = [random.random() < 0.5 for _ in range(12)]
+    print(carried_out)
+    history: list[tuple[object, object]] = []
+    for number, kept in enumerate(carried_out):
+
+        @contextmanager
+        def unsure(kept: bool = kept) -> Iterator[DatabaseConnection]:
+            with commit() as connection:
+                yield connection
+                if not kept:
+                    raise StateError("no answer")
+            raise StateError("no answer")
+
+        control.findings += (finding(f"leaf0->spine{number}", "link"),)
+        with monkeypatch.context() as patch:
+            patch.setattr(control.kept, "transaction", unsure)
+            with pytest.raises(StateError, match="no answer"):
+                control.tick()
+        control.tick()
+        piece = control.service.rows()
+        assert piece is not None
+        history += [(row["number"], row["change"]) for row in piece.rows.to_pylist()]
+    opened = sorted(number for number, change in history if change == "opened")
+    assert opened == list(range(1, len(carried_out) + 1))
+    assert sum(control.service.opened.values()) == len(carried_out)
 
 
 def test_an_order_and_its_row_of_the_audit_log_are_one(control: Control) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.controller.placed import PORTS, RATE_BPS, Fabric, Route, World
+import random
+from typing import TYPE_CHECKING, cast
 
-from syntony.controller.config import PlacementMode
+import pytest
+from tests.controller.placed import PORTS, RATE_BPS, WINDOW_NS, Fabric, Route, World
+
+from syntony.controller.config import PacingConfig, PlacementMode
+from syntony.controller.placement import Placement
+from syntony.controller.placing import Decided, PlacementService
 from syntony.errors import ConfigError
 from syntony.model import S
+from syntony.state import ControlState
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
 from syntony.traffic.trials import MoveTrial, TrialResult
 from syntony.wire.traffic import MoveOutcome
+
+if TYPE_CHECKING:
+    from syntony.store import Store
 
 RINGS = [
     (job, ranks[k], ranks[(k + 1) % 4])
@@ -279,3 +288,44 @@ def test_the_first_class_that_names_a_job_counts() -> None:
     assert classes.of("train-9") == (Priority.GUARANTEED, 2.0)
     assert classes.of("train-8") == (Priority.SCAVENGER, 1.0)
     assert classes.of("other") == (Priority.STANDARD, 1.0)
+
+
+class LateWorld(World):
+    """Decides by the fleet time of reports, as a controller does."""
+
+    def __init__(self, fabric: Fabric, pairs: list[tuple[str, str, str]]) -> None:
+        super().__init__(fabric, pairs)
+        state = ControlState(None)
+        self.placement = Placement(
+            cast("Store", None), self.config, PacingConfig(), fabric.topology, state
+        )
+        self.placement.service = self.service
+        self.mono_ns = 0
+
+    def step(self, service: PlacementService | None = None) -> Decided:
+        self.now_ns += WINDOW_NS // 2
+        self.mono_ns += WINDOW_NS // 2
+        for host, report in self.reports().items():
+            self.placement.take(host, report, self.mono_ns)
+        nics = {self.fabric.address(host): f"{host}/rail0" for host in self.fabric.hosts}
+        fleet_ns = self.placement.now(self.mono_ns)
+        assert fleet_ns is not None
+        decided = self.placement.step(fleet_ns, nics, self.fabric.hosts, ())
+        for host, orders in decided.orders.items():
+            for move in orders.moves:
+                self._do(host, move)
+        return decided
+
+
+@pytest.mark.parametrize("back_s", [3600, random.randrange(2, 900)])
+def test_flows_are_moved_again_after_fleet_time_stepped_back(back_s: int) -> None:
+    print(f"{back_s} s")
+    world = LateWorld(Fabric(route=crowded), RINGS)
+    world.run(30)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+    world.now_ns -= back_s * S
+    for number, flow in enumerate(world.flows):  # begun anew, on one spine
+        flow.sport, flow.dport, flow.token, flow.windows = 40_000 + number, 5_000, 100 + number, 0
+    assert min(world.rates()) == pytest.approx(RATE_BPS / 4)
+    world.run(60)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)

@@ -57,12 +57,14 @@ class Server:
         self.unsure: set[str] = set()
         """Processes whose next commit is carried out and not answered."""
         self.slow_ns = 0
+        self.back_ms = 0
+        """By how much its clock was set back."""
         self._busy_ns: dict[Node, int] = {}
         """Until when a process uses its session: its calls wait for one another."""
         for name, count, function in (
             ("pg_try_advisory_lock", 2, self._try_lock),
             ("pg_backend_pid", 0, self._pid),
-            ("now_ms", 0, lambda: self._loop.true_ns // MS),
+            ("now_ms", 0, self._now_ms),
             ("hashtext", 1, lambda _: 0),
             ("current_schema", 0, lambda: "public"),
         ):
@@ -103,6 +105,9 @@ class Server:
             if session.node is node:
                 self.end(session)
 
+    def _now_ms(self) -> int:
+        return self._loop.true_ns // MS - self.back_ms
+
     def _pid(self) -> int:
         return self.current.pid if self.current is not None else 0
 
@@ -126,6 +131,7 @@ class Server:
                 raise DiesNowError
             self.deadly[session.node.name] = left - 1
         self.current = session
+        session.active_ms = self._now_ms()
         try:
             return self._run(sql, values)
         except sqlite3.Error as error:
@@ -138,7 +144,8 @@ class Server:
         if "pg_terminate_backend" in sql:
             return self._terminate(re.search(r"lease\.epoch = (\d+)", sql))
         if "NOT EXISTS" in sql:
-            return _Rows([(not self.lock_holder or self._may_end(),)])
+            expired, ahead = self._silent()
+            return _Rows([(not self.lock_holder or expired, ahead)])
         if "regclass" in sql:
             rows = self.database.execute(
                 "SELECT name FROM sqlite_master WHERE name = 'schema_migration'"
@@ -152,17 +159,26 @@ class Server:
             raise psycopg.errors.DiskFull("could not extend file: No space left on device")
         return self.database.execute(sql, values)
 
-    def _may_end(self, epoch: int | None = None) -> bool:
-        """Whether who holds the lock has not renewed its lease, or has it of an epoch."""
-        row = self.database.execute("SELECT backend, renewed_ms, epoch FROM lease").fetchone()
-        if row is None or row[0] != self.lock_holder or not self.lock_holder:
-            return False
-        if epoch is not None:
-            return bool(row[2] == epoch)
-        return bool(row[1] < self._loop.true_ns // MS - LEASE_MS)
+    def _silent(self) -> tuple[bool, bool]:
+        """Whether who holds the lock and is named in the lease does nothing, and its lease is old;
+        is later than the clock."""
+        row = self.database.execute("SELECT backend, renewed_ms FROM lease").fetchone()
+        holder = self.sessions.get(self.lock_holder)
+        if row is None or holder is None or row[0] != holder.pid:
+            return False, False
+        now_ms = self._now_ms()
+        busy = self._busy_ns.get(holder.node, 0) > self._loop.now_ns and not holder.node.paused
+        if busy or now_ms - LEASE_MS <= holder.active_ms <= now_ms:
+            return False, False
+        return row[1] < now_ms - LEASE_MS, row[1] > now_ms + LEASE_MS
 
     def _terminate(self, of_epoch: re.Match[str] | None) -> Any:
-        if not self._may_end(None if of_epoch is None else int(of_epoch[1])):
+        row = self.database.execute("SELECT backend, epoch FROM lease").fetchone()
+        if of_epoch is None:
+            may = any(self._silent())
+        else:
+            may = bool(self.lock_holder) and row == (self.lock_holder, int(of_epoch[1]))
+        if not may:
             return _Rows([])
         self.end(self.sessions[self.lock_holder])
         return _Rows([(True,)])
@@ -205,6 +221,8 @@ class Session:
         self.pid = pid
         self.node = node
         self.closed = self.ended = False
+        self.active_ms = 0
+        """When its newest statement began, by the server's clock."""
 
     def execute(self, sql: bytes | str, values: Sequence[Any] = ()) -> Any:
         text = sql.decode() if isinstance(sql, bytes) else sql

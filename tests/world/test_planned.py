@@ -19,7 +19,7 @@ from tests.world.planned import Work
 from tests.world.store import WorldStore
 from tests.world.world import Settings, World
 
-from syntony.model import S
+from syntony.model import MS, S
 
 Script = Callable[[Work], Awaitable[None]]
 
@@ -139,3 +139,44 @@ def test_the_newest_time_of_the_store_is_asked_for_until_it_answers(tmp_path: Pa
 def _newest(self: WorldStore, *_: object) -> int:
     self._answers()
     return 12_345 * S
+
+
+@pytest.mark.parametrize("statement_ms", [100, random.randrange(200, 500)])
+def test_a_standby_takes_over_once_while_the_database_is_slow(
+    tmp_path: Path, statement_ms: int
+) -> None:
+    """It executes dozens of statements until it renews its lease for the first time."""
+    print(f"{statement_ms} ms for each statement")
+
+    async def script(work: Work) -> None:
+        world, before = work.world, work.world.leader
+        assert before is not None
+        assert before.node is not None
+        world.server.slow_ns = statement_ms * MS
+        world.kill(before.node)
+        await asyncio.sleep(60)
+        after = world.leader
+        assert after not in {None, before}
+        assert work.controller._leadership.epoch == 2
+        world.server.slow_ns = 0
+
+    lived(tmp_path, 5, script)
+
+
+def test_a_leader_that_hangs_while_the_databases_clock_is_set_back_is_replaced(
+    tmp_path: Path,
+) -> None:
+    async def script(work: Work) -> None:
+        world, before = work.world, work.world.leader
+        assert before is not None
+        assert before.node is not None
+        world.server.back_ms = 3_600_000
+        await asyncio.sleep(20)
+        assert world.leader is before, "one that runs renews its lease by the new time"
+        world.server.back_ms *= 2
+        before.node.paused = True
+        await asyncio.sleep(8)
+        assert world.leader not in {None, before}
+        world.loop.resume(before.node)
+
+    lived(tmp_path, 6, script)

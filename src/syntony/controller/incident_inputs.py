@@ -294,7 +294,11 @@ def _trusted(
     answering = inputs.answering
     gone = inputs.silent.difference(answering) if answering else frozenset[str]()
     dead = equal_suspects.dead_nics(findings, inputs.homes, down, gone)
-    dead |= observe.without_carrier(ports, inputs.silent, fleet_ns)
+    dead |= (
+        observe.without_carrier(ports, inputs.silent, fleet_ns)
+        if ports
+        else live.subjects({"port_down"})  # a new leader's store does not answer yet
+    )
     return equal_suspects.with_lone_peers(findings, inputs.pairs, dead)
 
 

@@ -88,8 +88,9 @@ class IncidentService:
         self._state = state
         self._incidents = IncidentStore(state)
         self._book = Book(self.rules, self._incidents.load())
-        self._unsaved = False
-        """A transaction failed: the book is ahead of control state, and must be read again."""
+        self._unsaved: list[IncidentChange] | None = None
+        """Changes of a transaction that failed, as far as known: the book is ahead of control
+        state, and must be read again."""
         fleet = FleetName(settings.cluster, fleet_id(state))
         self.notifier = Notifier(settings.receivers, fleet, Outbox(state))
         self.opened: Counter[str] = Counter()
@@ -300,18 +301,20 @@ class IncidentService:
             log: writes an operator's row of the audit log.
         """
         with self._lock:
-            if self._unsaved:
-                self._book = Book(self.rules, self._incidents.load())
-                self._unsaved = False
+            if self._unsaved is not None:
+                stored = self._incidents.load()
+                if not self._incidents.differs(self._book.state):  # only the answer was lost
+                    self._log_changes(self._unsaved)
+                self._book, self._unsaved = Book(self.rules, stored), None
             changes = work(self._book)
             if log is not None or self._incidents.differs(self._book.state):
-                self._unsaved = True
+                self._unsaved = changes
                 with self._state.transaction() as connection:
                     self._incidents.save(connection, self._book.state)
                     self.notifier.take(connection, changes, self._book)
                     if log is not None:
                         log(connection)
-                self._unsaved = False
+                self._unsaved = None
             self._log_changes(changes)
         return changes
 

@@ -78,11 +78,16 @@ class PacingService:
     def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
         """A command of an operator; returns its row for the log."""
         self.mode = mode
-        self._pacer.forget()
-        self._reported, self._known = {}, frozenset()
+        self.forget_times()
+        self._known = frozenset()
         _log.warning("pacing mode=%s by=%s", mode, who)
         evidence = " ".join(f"{who}: {why}".split())[:400]
         return self._log.piece(now_ns, cause="operator", action=f"pacing-{mode}", evidence=evidence)
+
+    def forget_times(self) -> None:
+        """Fleet time has stepped back: rates are sent anew."""
+        self._pacer.forget()
+        self._reported, self._late = {}, {}
 
     def step(
         self,

@@ -33,6 +33,9 @@ from syntony.wire.traffic import (
 
 PATHS_BACK_NS = 900 * S
 """Window of paths that a new controller reads; spare ports are traced again every ten minutes."""
+REPORTS_NS = 10 * S
+"""Reports of flows come twice a second, none of the past: one to two of these after fleet time has
+stepped back, flows are moved again."""
 DEAD_FAULTS = {"blackhole"}
 """Findings of these kinds mean that the part loses all packets."""
 
@@ -69,7 +72,7 @@ class Placement:
         self.pacing.mode = PlacementMode(state.mode("pacing") or pacing.mode)
         self._store = store
         self._topology = topology
-        self._time = FleetTime()
+        self._time, self._stepped_ns = FleetTime(REPORTS_NS), 0
         self.path_window = PathWindow(PATHS_BACK_NS)
         self._learnt: deque[tuple[Way, list[str], int]] = deque()
         """Read, but not used by `step` yet."""
@@ -97,6 +100,10 @@ class Placement:
         while self._learnt:
             self.service.learn(*self._learnt.popleft())
         dead = [each.component for each in findings if each.fault in DEAD_FAULTS]
+        if now_ns < self._stepped_ns - S:
+            self.service.forget_times()
+            self.pacing.forget_times()
+        self._stepped_ns = now_ns
         decided = self.service.step(now_ns, nics, hosts, dead)
         paces, rows = self.pacing.step(
             now_ns,

@@ -140,6 +140,11 @@ class PlacementService:
             )
         )
 
+    def forget_times(self) -> None:
+        """Fleet time has stepped back: what is known of its future keeps nothing waiting."""
+        self._mover, self.delays = self._new_mover(), PathDelays()
+        self._rest, self._heard = {}, {}
+
     # --- from the event loop ---
 
     def attached(self, host: str) -> None:

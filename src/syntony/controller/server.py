@@ -324,13 +324,10 @@ class Controller:
                 task.cancel()
 
     def _fleet_now(self) -> int | None:
-        """Rows belong to the past, those of a backlog to the distant past; solved clocks are
-        current. Neither is in the future."""
+        """Solved clocks are current. Rows belong to the past, those of a backlog to the distant
+        past, and those stamped before a step of fleet time even to the future."""
         now_ns = time.monotonic_ns()
-        known = [
-            time_ns for time_ns in (self._time.now(now_ns), self._solving.now(now_ns)) if time_ns
-        ]
-        return max(known, default=None)
+        return self._solving.now(now_ns) or self._time.now(now_ns)
 
     def _hub(self) -> ApiHub:
         loop = asyncio.get_running_loop()
@@ -377,7 +374,6 @@ class Controller:
             await self._keep()  # before agents get it: a successor continues from it
         if self._solving.stepped_ns:
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
-            self._time = FleetTime()
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)

@@ -33,8 +33,11 @@ _LOCK_HOLDER = """
 """
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 LEASE_MS = 3_000
-"""A waiting controller replaces one that has not renewed its lease for this long, three renewal
-intervals, by the server's clock."""
+"""A waiting controller replaces one that has neither renewed its lease nor executed a statement for
+this long, three renewal intervals, by the server's clock."""
+AHEAD_CHECKS = 7
+"""… or whose lease is later than the server's clock, which was set back, at so many checks in a
+row: one that runs renews it meanwhile."""
 _RENEWING = 23
 """The migration that introduced lease renewal."""
 _END_TRIES, _END_WAIT_S = 20, 0.05
@@ -52,10 +55,20 @@ _SESSION = {
     "tcp_user_timeout": "10000",  # ms
 }
 """Settings of the connection unless the URL has others: a dead server is detected within 11 s."""
-_EXPIRED = f"held.pid = lease.backend AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}"
+_SILENT = f"""
+    held.pid = lease.backend AND NOT EXISTS (
+        SELECT 1 FROM pg_stat_activity AS held_by WHERE held_by.pid = held.pid AND (
+            held_by.state = 'active' OR held_by.query_start BETWEEN
+            clock_timestamp() - interval '{LEASE_MS} ms' AND clock_timestamp()
+        )
+    )
+"""
+_EXPIRED = f"{_SILENT} AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}"
+_AHEAD = f"{_SILENT} AND lease.renewed_ms > {_NOW_MS} + {LEASE_MS}"
 _TAKEABLE = f"""
     SELECT NOT EXISTS ({_LOCK_HOLDER})
-    OR EXISTS (SELECT 1 FROM lease, ({_LOCK_HOLDER}) AS held WHERE {_EXPIRED})
+    OR EXISTS (SELECT 1 FROM lease, ({_LOCK_HOLDER}) AS held WHERE {_EXPIRED}),
+    EXISTS (SELECT 1 FROM lease, ({_LOCK_HOLDER}) AS held WHERE {_AHEAD})
 """
 _RENEW = f"UPDATE lease SET renewed_ms = {_NOW_MS}, backend = pg_backend_pid()"
 _SETTINGS = (
@@ -173,7 +186,7 @@ class PostgresDatabase(Database):
         renewing = "SELECT 1 FROM schema_migration WHERE number = %s"
         if self._session.execute(renewing, (_RENEWING,)).fetchone() is None:
             return False
-        return self._replace(_EXPIRED)
+        return self._replace(f"({_EXPIRED}) OR ({_AHEAD})")
 
     def _replace(self, condition: str) -> bool:
         """Take the lock from a session under a condition on it (`held`) and on the lease."""
@@ -258,6 +271,8 @@ class HolderCheck:
     def __init__(self, url: str) -> None:
         self._url = url
         self._session: psycopg.Connection[Any] | None = None
+        self._ahead = 0
+        """Checks in a row that found the lease later than the server's clock."""
 
     def may_take(self) -> bool:
         """Whether an attempt to open the control state is due: nobody holds it, the holder's lease
@@ -269,7 +284,9 @@ class HolderCheck:
                 self._session = _connect(self._url)
             row = self._session.execute(_TAKEABLE.encode()).fetchone()
             if row is not None and not row[0]:
-                return False
+                self._ahead = self._ahead + 1 if row[1] else 0
+                if self._ahead < AHEAD_CHECKS:
+                    return False
         except (psycopg.Error, UnicodeError):
             pass  # the attempt says why
         if self._session is not None:

@@ -7,7 +7,9 @@ one implementation without a client library serves all versions (decision record
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import re
 import select
 import ssl
 import threading
@@ -41,6 +43,12 @@ _CLUSTER_SETTINGS = {
     "load_balancing": "in_order",
     "prefer_localhost_replica": "0",
 }
+
+_PRESENT = (
+    "SELECT name FROM system.databases UNION ALL "
+    "SELECT concat(database, '.', name) FROM system.tables FORMAT JSONCompact"
+)
+_CHANGES = re.compile(r"(?P<what>CREATE|DROP) (TABLE|DATABASE) IF (NOT )?EXISTS (?P<name>\S+)")
 
 
 class ServerAddress(NamedTuple):
@@ -140,16 +148,22 @@ class ClickHouseEngine:
         self.layout = Layout(address.cluster, address.database)
         self._local = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
+        self._present = set[str]()
+        """Databases and tables that need not be created."""
         try:
             self._known = self._probe_settings()
+            if self.layout.cluster:
+                self._present = self._everywhere()
             for statement in self.layout.databases():
-                self._post(statement, database="", again=True)
+                if not self._is_present(statement):
+                    self._post(statement, database="", again=True)
         except StoreError:
             self.close()
             raise
 
     def execute(self, sql: str) -> None:
-        self._post(sql)
+        if not self._is_present(sql):
+            self._post(sql)
 
     def select(self, sql: str) -> list[Row]:
         return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact", again=True))
@@ -177,6 +191,29 @@ class ClickHouseEngine:
         )
         known = {row[0] for row in parse_rows(answer)}
         return {name: value for name, value in settings.items() if name in known}
+
+    def _everywhere(self) -> set[str]:
+        """Databases and tables on every server that answers. A statement on the cluster waits for
+        all servers, and for ZooKeeper: one that is down would keep each controller from starting.
+        """
+        found = {}
+        for at in range(len(self._servers)):
+            self._at = at
+            with contextlib.suppress(NoAnswerError):
+                answer = self._request(_PRESENT, None, "")
+                found[at] = {str(row[0]) for row in parse_rows(answer)}
+        self._at = min(found, default=0)
+        return set.intersection(*found.values()) if found else set()
+
+    def _is_present(self, sql: str) -> bool:
+        """Whether a statement would create what is there."""
+        changes = _CHANGES.match(sql)
+        if changes is None:
+            return False
+        if changes["what"] == "DROP":
+            self._present.discard(changes["name"])
+            return False
+        return changes["name"] in self._present
 
     def _post(
         self,
