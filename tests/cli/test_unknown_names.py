@@ -119,6 +119,20 @@ def test_a_silences_warning_is_shown(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out) == {"silences": [], "warning": "nothing is so"}
 
 
+def test_a_silence_that_begins_later_is_shown_with_its_beginning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour_ns = 3600 * S
+    later = {
+        "number": 1, "rule": "*", "subject": "leaf0-1", "first_ns": 8 * hour_ns,
+        "last_ns": 9 * hour_ns, "who": "olga", "comment": "firmware",
+    }  # fmt: skip
+    reply = IncidentsReply(incidents=(), silences=(later,), waiting=0)
+    monkeypatch.setitem(EMPTY, SilenceAction, reply)
+    assert run(["incidents", "silence", "leaf0-1", "--in", "8h", "--for", "1h", *REMOTE]) == 0
+    assert "1970-01-01 08:00:00" in capsys.readouterr().out
+
+
 def test_a_job_that_cannot_be_shown_has_the_nearest_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -317,12 +317,15 @@ def test_an_order_and_its_row_of_the_audit_log_are_one(control: Control) -> None
     control.tick()
     control.service.act(IncidentAction(number=1, what="ack", by="", comment="mine"), EVE, T0)
     control.service.silence(SilenceAction(by="", for_ns=60 * S, subject="h0"), EVE, T0)
+    tonight = SilenceAction(by="", in_ns=30 * S, for_ns=60 * S, subject="h1")
+    control.service.silence(tonight, EVE, T0)
     with pytest.raises(UsageError):
         control.service.act(IncidentAction(number=99, what="ack", by=""), EVE, T0)
     reported = [(c.who, c.what, c.before, c.after, c.comment) for c in control.kept.changes(0, 9)]
     assert reported == [
         ("ops eve", "incident 1", "open", "ack", "mine"),
         ("ops eve", "silence of * on h0", "", "for 60 s", ""),
+        ("ops eve", "silence of * on h1", "", "in 30 s for 60 s", ""),
     ]
     with control.kept.transaction() as connection:
         connection.execute(

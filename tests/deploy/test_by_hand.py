@@ -1,4 +1,5 @@
-"""The Debian packages on three machines, by the commands of docs/how-to/deploy.md.
+"""The Debian packages on three machines, by the commands of docs/how-to/deploy.md: installed,
+upgraded, rolled back and purged.
 
 The packages are those in dist/ or in SYNTONY_DEBS; SUITE=trixie for Debian 13. What a person does
 that is no command of the page is done here: packages are copied, names put in /etc/hosts, `gpu001`
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, machine_root, running
+from tests.deploy.machines import PROGRAMS, Machines, machine_root, run, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -28,7 +29,8 @@ DEBS = Path(os.environ.get("SYNTONY_DEBS", DEPLOY.parent / "dist"))
 PAGE = DEPLOY.parent / "docs/how-to/deploy.md"
 HOSTS = ("gpu001", "gpu002", "gpu003")
 FIRST = HOSTS[0]
-LONG_S = 900.0
+LONG_S = 1800.0
+APT = "DEBIAN_FRONTEND=noninteractive "
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.slow,
@@ -69,39 +71,49 @@ def on(machines: Machines, host: str, *commands: str) -> str:
     return done.stdout + done.stderr
 
 
-def copy_packages(machines: Machines, host: str) -> None:
+def packages(host: str, place: Path = DEBS) -> list[Path]:
     kinds = ["tools", "agent", *(["controller"] if host == FIRST else [])]
-    suffix = SUITES[SUITE]
-    files = [str(deb) for kind in kinds for deb in DEBS.glob(f"syntony-{kind}_*{suffix}*.deb")]
-    assert len(files) == len(kinds), files
+    found = [deb for kind in kinds for deb in place.glob(f"syntony-{kind}_*{SUITES[SUITE]}*.deb")]
+    assert len(found) == len(kinds), found
+    return found
+
+
+def copy(machines: Machines, host: str, files: list[Path], to: str) -> None:
     subprocess.run(
         machines.inside(
             "scp", "-q", "-i", str(machines.key), "-o", "StrictHostKeyChecking=no",
             "-o", f"UserKnownHostsFile={machines.place}/known",
-            *files, f"root@{machines.address(host)}:",
+            *map(str, files), f"root@{machines.address(host)}:{to}",
         ),
-        check=True, timeout=600,
+        check=True, timeout=LONG_S,
     )  # fmt: skip
+
+
+def copy_packages(machines: Machines, host: str) -> None:
+    copy(machines, host, packages(host), "")
     address = machines.address(FIRST)
     on(machines, host, f"echo {address} syntony.example >>/etc/hosts", "apt-get update -qq")
 
 
 def install(machines: Machines, host: str) -> None:
     """Section 1, and the names in section 3."""
-    apt = "DEBIAN_FRONTEND=noninteractive "
-    commands = [apt + typed("apt install ./syntony-tools_*.deb ./syntony-agent_") + " -y -q"]
+    commands = [APT + typed("apt install ./syntony-tools_*.deb ./syntony-agent_") + " -y -q"]
     if host == FIRST:
-        commands += [apt + typed("apt install ./syntony-tools_*.deb ./syntony-contr") + " -y -q"]
-    command = f"set -e; {'; '.join(commands)}; sed -i s/{FIRST}/{host}/ /etc/syntony/agent.toml"
+        commands += [APT + typed("apt install ./syntony-tools_*.deb ./syntony-contr") + " -y -q"]
+    long(machines, host, *commands, f"sed -i s/{FIRST}/{host}/ /etc/syntony/agent.toml")
+    on(machines, host, typed("syntony config check"))
+
+
+def long(machines: Machines, host: str, *commands: str) -> None:
+    """The same as `on`, for what may take long."""
     done = subprocess.run(
         machines.inside(
             "ssh", "-i", str(machines.key), "-o", f"UserKnownHostsFile={machines.place}/known",
-            f"root@{machines.address(host)}", command,
+            f"root@{machines.address(host)}", "set -e; " + "; ".join(commands),
         ),
-        capture_output=True, text=True, timeout=1200, check=False,
+        capture_output=True, text=True, timeout=LONG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    on(machines, host, typed("syntony config check"))
 
 
 def join(machines: Machines, host: str, fingerprint: str) -> None:
@@ -114,11 +126,66 @@ def join(machines: Machines, host: str, fingerprint: str) -> None:
     on(machines, host, command, start)
 
 
+def later(place: Path) -> list[Path]:
+    """The same packages as a later version."""
+    tree = place / "tree"
+    for deb in packages(FIRST):
+        run("dpkg-deb", "-R", str(deb), str(tree), timeout_s=LONG_S)
+        control = tree / "DEBIAN/control"
+        control.write_text(re.sub(r"(0\S*\+deb\d+)", r"\1.1", control.read_text()))
+        build = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(place))
+        run(*build, timeout_s=LONG_S)
+        shutil.rmtree(tree)
+    return sorted(place.glob("*.deb"))
+
+
+def started(machines: Machines, host: str) -> list[str]:
+    """The processes of the host's daemons."""
+    units = "syntony-agent syntony-reactor" + (" syntony-controller" if host == FIRST else "")
+    pids = on(machines, host, f"systemctl show --value --property MainPID {units}").split()
+    assert "0" not in pids
+    return pids
+
+
+def changes_version(machines: Machines, host: str, command: str, version: str) -> None:
+    """A command of apt: the daemons run anew, what was edited stays, all is well again."""
+    before = started(machines, host)
+    long(machines, host, command)
+    kinds = "${Version}\\n' 'syntony-*'"
+    assert set(on(machines, host, f"dpkg-query -W -f '{kinds}").split()) == {version}
+    assert not set(before) & set(started(machines, host))
+    on(machines, host, f"grep -q {host} /etc/syntony/agent.toml")
+    eventually(partial(well, machines, host), f"{host} with {version}", within_s=LONG_S)
+
+
+def upgraded_rolled_back_purged(machines: Machines) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    version = packages(FIRST)[0].name.split("_")[1]
+    newer = later(machines.place)
+    (upgrade,) = re.findall(r"`(apt install \./syntony-\*\.deb)`", page)
+    (back,) = re.findall(r"`(apt install --allow-downgrades [^`]*)`", page)
+    back = back.replace("_OLD", f"_{version}_amd64")
+    host = HOSTS[1]
+    for each in (FIRST, host):  # the controller first, then an agent
+        files = [file for file in newer if each == FIRST or "controller" not in file.name]
+        copy(machines, each, files, "")
+        changes_version(machines, each, f"{APT}{upgrade} -y -q", f"{version}.1")
+    changes_version(machines, host, f"{APT}{back} -y -q", version)
+    on(machines, FIRST, typed("syntony enrol revoke gpu001").replace(FIRST, host))
+    on(machines, host, APT + typed("apt purge syntony-agent") + " -y -q")
+    left = on(
+        machines, host, "getent passwd syntony || true",
+        "ls -d /opt/syntony /etc/syntony /var/lib/syntony /run/syntony 2>/dev/null || true",
+        "systemctl list-units --all --no-legend 'syntony*'",
+    )  # fmt: skip
+    assert left == ""
+
+
 def well(machines: Machines, name: str) -> bool:
     return machines.ssh(name, "syntony doctor --for agent").returncode == 0
 
 
-def test_three_machines_become_a_fleet_by_the_page(machines: Machines) -> None:
+def test_three_machines_become_a_fleet_and_change_by_the_page(machines: Machines) -> None:
     took_s = {}
     begun_s = time.monotonic()
 
@@ -164,3 +231,4 @@ def test_three_machines_become_a_fleet_by_the_page(machines: Machines) -> None:
     for host in HOSTS:
         eventually(partial(well, machines, host), f"every step of {host} done", within_s=LONG_S)
     on(machines, FIRST, "syntony doctor --for controller")
+    upgraded_rolled_back_purged(machines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ PAGES = sorted(
 )
 _CODE = re.compile(r"^```\w*\n(.*?)^```|(?<!`)`([^`\n]+)`(?!`)", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"(?:^(?:\$ )?|[|;&(`] ?|-- )syntony ([^|;&>()#`\n]*)", re.MULTILINE)
+_TYPED = re.compile(r"(?:^ *(?:\$ )?|[|;&(] ?|-- )syntony (.*)", re.MULTILINE)
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 
 
@@ -25,6 +27,12 @@ def commands(text: str) -> list[str]:
     blocks = [(block or inline).replace("\\\n", " ") for block, inline in _CODE.findall(text)]
     lines = [found.strip() for block in blocks for found in _COMMAND.findall(block)]
     return [line for line in lines if ": …" not in line]
+
+
+def typed(text: str) -> list[str]:
+    """What follows `syntony ` in blocks, to the end of the line; without what `…` stands for."""
+    blocks = [block.replace("\\\n", " ") for block, _ in _CODE.findall(text)]
+    return [line for block in blocks for line in _TYPED.findall(block) if "…" not in line]
 
 
 def unknown(line: str) -> str | None:
@@ -48,6 +56,23 @@ def unknown(line: str) -> str | None:
     return None
 
 
+def refused(line: str) -> str | None:
+    """What is wrong with a typed command, which may be followed by others or a comment: a command,
+    argument, option or choice. Not that a file is missing."""
+    shell = shlex.shlex(line.replace("EPOCH", "1"), posix=True, punctuation_chars=True)
+    shell.whitespace_split = True
+    words = list(shell)
+    end = next((at for at, word in enumerate(words) if set(word) <= set("|;&()<>")), len(words))
+    try:
+        root.main(words[:end], standalone_mode=False)
+    except click.exceptions.Exit:  # of --help and --version
+        return None
+    except click.ClickException as error:
+        said = error.format_message()
+        return None if "does not exist" in said else said
+    return None
+
+
 def _options(context: click.Context) -> dict[str, click.Option]:
     made = context.command.get_params(context)
     return {
@@ -62,6 +87,24 @@ def _options(context: click.Context) -> dict[str, click.Option]:
 def test_commands_exist(page: Path) -> None:
     found = {line: unknown(line) for line in commands(page.read_text(encoding="utf-8"))}
     assert not {line: word for line, word in found.items() if word}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_typed_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Command, "invoke", lambda _command, _context: None)
+    found = {line: refused(line) for line in typed(page.read_text(encoding="utf-8"))}
+    assert not {line: said for line, said in found.items() if said}
+
+
+def test_a_refused_command_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Command, "invoke", lambda _command, _context: None)
+    text = (
+        "```sh\nsyntony probe history h0/rail0 # to what?\nx | syntony traffic mode never && y\n"
+        "for seed in 1 2; do\n  syntony sim run --seed x\ndone\nsyntony audit run … --md\n"
+        "syntony links history h0/rail0 > a.txt\nsyntony diagnose ./bundle\n```\n`syntony lab upp`"
+    )
+    said = [refused(line) for line in typed(text)]
+    assert [each is not None for each in said] == [True, True, True, False, False]
 
 
 def test_a_wrong_command_is_noticed() -> None:

@@ -17,7 +17,7 @@ class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     subject: str
     change: str
-    """``worse``, ``better``, ``changed`` (same status, another value), ``new`` or ``gone``."""
+    """``worse``, ``better``, ``changed`` (as bad as before), ``new`` or ``gone``."""
     before: str
     """Status and value; empty where there was none."""
     after: str
@@ -27,7 +27,7 @@ class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
 
 _Place = tuple[str, str, str]
 _QUIET = frozenset({Status.SKIP, Status.PASS, Status.NOT_COMPARED})
-"""Statuses whose appearance or disappearance is not reported."""
+"""Statuses whose appearance or disappearance is not reported: none is better than another."""
 _TOLD = frozenset({Status.FAIL, Status.WARN, Status.NOT_COMPARED})
 """Statuses for which a changed value is reported; counters and dates, which always differ, pass or
 are unknown."""
@@ -82,6 +82,8 @@ def _one(place: _Place, old: Result | None, new: Result | None) -> VerdictChange
         if kept is None or kept.status in _QUIET:
             return None
         change = "new" if new else "gone"
+    elif old.status is not new.status and {old.status, new.status} <= _QUIET:
+        kept, change = new, "changed"
     elif old.status is not new.status:
         kept = new
         change = "worse" if ORDER.index(new.status) < ORDER.index(old.status) else "better"

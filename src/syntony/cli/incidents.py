@@ -9,7 +9,7 @@ import click
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import civil_time, console, messages, print_json
 from syntony.errors import UsageError
 from syntony.io.user_name import user_name
 from syntony.model import format_ns, parse_duration_ns
@@ -188,11 +188,11 @@ def silence(
     if as_json:
         print_json({"silences": reply.silences, "warning": reply.warning})
         return
-    table = plain_table("silence", "rule", "subject", "lasts", "by", "comment")
+    table = plain_table("silence", "rule", "subject", "from (UTC)", "lasts", "by", "comment")
     for each in reply.silences:
-        span = format_ns(each["last_ns"] - each["first_ns"])
-        row = (each["number"], each["rule"], each["subject"], span, each["who"],
-               each["comment"])  # fmt: skip
+        first_ns, span = each["first_ns"], format_ns(each["last_ns"] - each["first_ns"])
+        row = (each["number"], each["rule"], each["subject"], civil_time(first_ns), span,
+               each["who"], each["comment"])  # fmt: skip
         table.add_row(*map(str, row))
     console.print(table if reply.silences else "no silences")
 

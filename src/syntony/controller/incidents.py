@@ -233,7 +233,8 @@ class IncidentService:
         )
         check_rule(new_silence, [rule.name for rule in self.rules])
         what = f"silence of {new_silence.rule} on {new_silence.subject}"
-        change = (what, "", f"for {format_ns(action.for_ns)}", new_silence.comment)
+        begins = f"in {format_ns(action.in_ns)} " if action.in_ns > 0 else ""
+        change = (what, "", f"{begins}for {format_ns(action.for_ns)}", new_silence.comment)
         if action.end:
             change = (f"silence {action.end}", "", "ended", "")
 
