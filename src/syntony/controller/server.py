@@ -327,10 +327,8 @@ class Controller:
         """Rows belong to the past, those of a backlog to the distant past; solved clocks are
         current. Neither is in the future."""
         now_ns = time.monotonic_ns()
-        known = [
-            time_ns for time_ns in (self._time.now(now_ns), self._solving.now(now_ns)) if time_ns
-        ]
-        return max(known, default=None)
+        of_rows, solved = self._time.now(now_ns), self._solving.now(now_ns)
+        return max(of_rows, solved) if of_rows and solved else of_rows or solved or None
 
     def _hub(self) -> ApiHub:
         loop = asyncio.get_running_loop()
