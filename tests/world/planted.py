@@ -15,13 +15,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tests.world import loop
+from tests.world import loop, rails
 from tests.world.loop import NODE
 
 from syntony.agent import spool
 from syntony.agent.delivery import Delivery
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
+from syntony.agent.steering import orders
 from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
 from syntony.alerts.incidents import BookState, ChangeKind
@@ -49,6 +50,7 @@ from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
+from syntony.traffic.failover import Failover
 from syntony.wire import spoolfile
 from syntony.wire.failover import Switch
 from syntony.wire.probes import LossReport
@@ -260,6 +262,8 @@ PLANTED: dict[str, Plant] = {
     "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
     "few-threads": _patch(loop, "THREADS", 6),
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
+    "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),
+    "expired-moves-obeyed": _patch(rails, "order_of", lambda move, _: orders._rail_order(move)),
     "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
@@ -267,6 +271,8 @@ NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
+    "moves-while-stopped": {"only": ("run_job",)},
+    "expired-moves-obeyed": {"only": ("run_job", "network_slow"), "mean_gap_s": 3.0},
     "epoch-raised-unrecorded": {"only": ("database_full",), "order_gap_s": 2.0},
     "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
     "batches-not-held": {"only": ("split_streams",), "gateways": 2, "mean_gap_s": 3.0},
