@@ -78,7 +78,7 @@ class Agent:
         self.started_ns = world.loop.now_ns
         self.plan: Plan | None = None
         self._probed: tuple[ProbeFlow, ...] = ()
-        """One flow to each peer NIC."""
+        """One flow for each pair of NICs."""
         self._peers: list[str] = []
         """Hosts that the plan names."""
         self.lines: dict[str, Timeline] = {}
@@ -207,7 +207,7 @@ class Agent:
             found = usable(message, {nic.name for nic in self.host.nics}, "ipv4")
             if found is not None:
                 self.plan = plan = found.plan
-                self._probed = tuple({flow.dst: flow for flow in plan.flows}.values())
+                self._probed = tuple({(flow.src, flow.dst): flow for flow in plan.flows}.values())
                 self._peers = sorted({host_of(flow.dst) for flow in self._probed})
                 self._keep(msgspec.structs.replace(self._kept, plan=message))
         elif isinstance(message, Moves):
