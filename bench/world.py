@@ -98,7 +98,8 @@ def _run_all(seeds: range, settings: Settings) -> int:
                 f"simulated_s_per_cpu_s={simulated_s / spent_s:.0f} "
                 f"checks={sum(each.checks for each in done)} "
                 f"batches={sum(each.batches for each in done)} "
-                f"pages={sum(each.pages for each in done)}",
+                f"pages={sum(each.pages for each in done)} "
+                f"moves={sum(each.moves for each in done)}",
                 flush=True,
             )
     print("digest=" + hashlib.sha256("".join(each.digest for each in done).encode()).hexdigest())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 from tests.world.loop import Node
+from tests.world.rails import Rails
 
 from syntony.agent.fence import Fence
 from syntony.agent.keyring import Keyring
@@ -32,7 +33,7 @@ from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Decision, Hello, Unknown
 from syntony.wire.probes import KeysHeld, LossReport, PairLosses, Plan, ProbeFlow, ProbeKeys
 from syntony.wire.tables import AGENT
-from syntony.wire.traffic import FlowsReport, FlowView
+from syntony.wire.traffic import FlowView, Moves
 
 if TYPE_CHECKING:
     from tests.world.ledger import Ledger
@@ -77,7 +78,7 @@ class Agent:
         self.started_ns = world.loop.now_ns
         self.plan: Plan | None = None
         self._probed: tuple[ProbeFlow, ...] = ()
-        """One flow to each peer NIC."""
+        """One flow for each pair of NICs."""
         self._peers: list[str] = []
         """Hosts that the plan names."""
         self.lines: dict[str, Timeline] = {}
@@ -85,6 +86,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._keys: dict[int, PeerKeys] = {}
         self._ring = Keyring()
+        self._rails = Rails(world, self)
         self.connection: Connection | None = None
         self._stream: Stream | None = None
         self._second = -1
@@ -101,6 +103,7 @@ class Agent:
         self._world.ledger.opened(self)
         self.fence, self.switch = _WatchedFence(self, self._world.ledger), StopSwitch(directory)
         self._world.ledger.woke(self)
+        self._rails.stop(stopped=self.switch.stopped)
         self.host.run.mkdir(exist_ok=True)
         self._kept = saved_orders.load(self.host.run)
         if self._kept.keys is not None:
@@ -189,6 +192,7 @@ class Agent:
             if self.switch.take(message):
                 self.switch.save()
                 self._world.ledger.switched(self)
+                self._rails.stop(stopped=self.switch.stopped)
         elif isinstance(message, ProbeKeys):
             peers = self._ring.take(message)
             if peers is not None:
@@ -203,9 +207,11 @@ class Agent:
             found = usable(message, {nic.name for nic in self.host.nics}, "ipv4")
             if found is not None:
                 self.plan = plan = found.plan
-                self._probed = tuple({flow.dst: flow for flow in plan.flows}.values())
+                self._probed = tuple({(flow.src, flow.dst): flow for flow in plan.flows}.values())
                 self._peers = sorted({host_of(flow.dst) for flow in self._probed})
                 self._keep(msgspec.structs.replace(self._kept, plan=message))
+        elif isinstance(message, Moves):
+            self._rails.obey(message, self._fleet_ns)
         elif isinstance(message, Timelines):
             self._world.ledger.timed(self, message)
             self.lines = {line.node: line for line in message.timelines}
@@ -255,12 +261,13 @@ class Agent:
         if other not in self._world.hosts:
             return
         (own,), (remote,) = (self._world.hosts[each].nics[0].addresses for each in (name, other))
+        report = self._rails.report(at_ns)
         view = FlowView(
             job="job", connection=f"tcp-{JOB_PORT}", nic="rail0", local=own, local_port=JOB_PORT,
             remote=remote, remote_port=JOB_PORT, dialled=True, movable=False, moving=False,
             tx_bps=1_000_000_000, rx_bps=0, windows=second, hops=(),
         )  # fmt: skip
-        self._report(FlowsReport(at_ns=at_ns, flows=(view,), outcomes=(), delays=(), join_port=0))
+        self._report(msgspec.structs.replace(report, flows=(view, *report.flows)))
 
     def _report_losses(self) -> None:
         """None of its probes is answered; those of others are."""

@@ -4,6 +4,7 @@ threads. Its logic is not touched.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import hashlib
@@ -24,6 +25,9 @@ from tests.world.loop import NODE, Loop
 from syntony.controller import dispatch, enrolment_service, notify, server
 from syntony.io import descriptors
 from syntony.model import S
+
+_BOOTED_NS = 1_000 * S
+"""What every monotonic clock has counted when a world begins."""
 
 
 class _InlineThread:
@@ -99,11 +103,12 @@ def surroundings(
     loop: Loop, chance: random.Random, log: Log, post: Callable[..., Any]
 ) -> Iterator[None]:
     """Everything replaced, and back afterwards."""
-    real_clock_ns = time.clock_gettime_ns
+    real_clock_ns, real_sleep = time.clock_gettime_ns, asyncio.sleep
 
     def monotonic_ns() -> int:
         node = NODE.get()
-        return loop.call_ns + (node.boot_ns if node is not None else 0) + 1_000 * S
+        since_ns = loop.now_ns + loop.spent_ns + _BOOTED_NS
+        return since_ns if node is None else since_ns + node.boot_ns
 
     def clock_gettime_ns(which: int) -> int:
         node = NODE.get()
@@ -114,12 +119,26 @@ def surroundings(
     def civil_now() -> int:
         return loop.true_ns
 
+    async def sleep(delay: float) -> None:
+        """As asyncio's, whose timer costs another call, and is cancelled when it is over."""
+        if delay <= 0:
+            return await real_sleep(0)
+        future = loop.create_future()
+        timer = loop.call_later(delay, future.set_result, None)
+        try:
+            await future
+        except asyncio.CancelledError:
+            timer.cancel()
+            raise
+        return None
+
     replaced = (
         (random, "uniform", chance.uniform),
         (time, "monotonic_ns", monotonic_ns),
         (time, "monotonic", lambda: monotonic_ns() / S),
         (time, "clock_gettime_ns", clock_gettime_ns),
         (time, "sleep", lambda s: loop.spend(round(s * S))),
+        (asyncio, "sleep", sleep),
         (secrets, "token_bytes", chance.randbytes),
         (secrets, "token_hex", lambda size: chance.randbytes(size).hex()),
         (secrets, "randbelow", chance.randrange),

@@ -17,7 +17,7 @@ from syntony.wire.probes import KeysQuery, KeysStatus
 from syntony.wire.query import Failure
 
 if TYPE_CHECKING:
-    from tests.world.world import Process, World
+    from tests.world.world import ControllerUnit, World
 
 ROTATION_S = 30
 """A new leader waits so long for agents before it goes on with a rotation."""
@@ -110,7 +110,10 @@ async def check_well(world: World) -> None:
     wanted = ledger.acknowledged_order
     controller = leader.controller if leader is not None else None
     switch = controller._traffic.switch if controller is not None else None
+    epoch = controller._leadership.epoch if controller is not None else 0
     for name, agent in world.agents.items():
+        obeyed = agent.fence.highest
+        ledger.hold(obeyed == epoch, f"{name} obeys epoch {obeyed}, and the leader has {epoch}")
         ledger.hold(agent.connection is not None, f"{name} has no controller")
         behind = agent.spool.last_seq - agent.spool.acknowledged
         ledger.hold(behind < 10, f"{name} waits for {behind} acknowledgements")
@@ -150,7 +153,7 @@ async def check_well(world: World) -> None:
     )
 
 
-def losing(process: Process | None) -> tuple[str, ...]:
+def losing(process: ControllerUnit | None) -> tuple[str, ...]:
     """NICs at which a leader takes probes for lost."""
     if process is None or process.controller is None:
         return ()
@@ -238,7 +241,7 @@ def _check_flows(world: World) -> None:
         )
 
 
-async def _check_gateways(world: World, leader: Process) -> None:
+async def _check_gateways(world: World, leader: ControllerUnit) -> None:
     """The leader has them all; they pass on nothing that people ask."""
     if not world.gateways:
         return

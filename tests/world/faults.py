@@ -19,10 +19,10 @@ from syntony.wire.tables import AGENT, CLOCK
 if TYPE_CHECKING:
     from tests.world.loop import Node
     from tests.world.unit import Unit
-    from tests.world.world import Process, World
+    from tests.world.world import ControllerUnit, World
 
 
-def _any_controller(world: World) -> Process:
+def _any_controller(world: World) -> ControllerUnit:
     return world.leader or world.chance.choice(world.processes)
 
 

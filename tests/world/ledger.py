@@ -13,6 +13,7 @@ from syntony.controller.notify import NotifyResult
 from syntony.model import ClockState, Timeline
 from syntony.wire.clocks import Timelines
 from syntony.wire.failover import Switch
+from syntony.wire.traffic import Move
 
 if TYPE_CHECKING:
     from tests.world.agent import Agent
@@ -73,6 +74,13 @@ class Ledger:
         self._epochs: dict[str, int] = {}
         self._obeyed: dict[str, int] = {}
         self._committers: dict[int, object] = {}
+        self._issuers: dict[int, str] = {}
+        self._recorded = 0
+        """The newest epoch in control state."""
+        self._raised = 0
+        """… by an order that was acknowledged."""
+        self.moves: set[str] = set()
+        """Those that were carried out."""
         self.orders: list[Order] = []
         self.acknowledged_order: Order | None = None
         self._given = 0
@@ -176,6 +184,7 @@ class Ledger:
         )
         row = server.database.execute("SELECT epoch FROM lease").fetchone()
         if row is not None:
+            self._recorded = row[0]
             first = self._committers.setdefault(row[0], session.node)
             self.hold(
                 first is session.node,
@@ -190,6 +199,16 @@ class Ledger:
             lambda: f"{agent.host.name} obeys {issuer} of epoch {epoch} after epoch {before}",
         )
         self._epochs[agent.host.name] = epoch
+        self.hold(
+            epoch <= self._recorded,
+            lambda: f"{issuer} decides in epoch {epoch}, which is not recorded: {self._recorded}",
+        )
+        first = self._issuers.setdefault(epoch, issuer)
+        self.hold(first == issuer, lambda: f"{first} and {issuer} decide in epoch {epoch}")
+
+    def raised(self, epoch: int) -> None:
+        """An order to raise the epoch was acknowledged."""
+        self._raised = max(self._raised, epoch)
 
     # --- a stop is obeyed for ever ---
 
@@ -202,8 +221,12 @@ class Ledger:
             f"{agent.host.name} has forgotten whom it obeyed",
         )
 
-    def took_over(self, name: str, switch: Switch | None) -> None:
+    def took_over(self, name: str, epoch: int, switch: Switch | None) -> None:
         """A controller begins, with the switch as it found it."""
+        self.hold(
+            epoch > self._raised,
+            lambda: f"{name} begins in epoch {epoch}, and {self._raised} was acknowledged",
+        )
         wanted = self.acknowledged_order
         order = self.order_of(switch.by) if switch is not None else None
         self.hold(
@@ -239,6 +262,18 @@ class Ledger:
         """Of the operator's orders, by the name that it was given under."""
         _, mark, number = by.partition("order-")
         return self.orders[int(number) - 1] if mark and number.isdigit() else None
+
+    # --- moves ---
+
+    def moved(self, agent: Agent, move: Move, fleet_ns: int | None) -> None:
+        """An order to move a job's queue pairs is carried out, perhaps without effect."""
+        host = agent.host.name
+        self.hold(
+            fleet_ns is not None and fleet_ns < move.expires_ns,
+            f"{host} obeys move {move.move_id}, which expired at {move.expires_ns}: {fleet_ns}",
+        )
+        self.hold(move.move_id not in self.moves, f"{host} gets move {move.move_id} twice")
+        self.moves.add(move.move_id)
 
     # --- the audit log ---
 

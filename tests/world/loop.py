@@ -130,7 +130,8 @@ class Loop(asyncio.BaseEventLoop):
         self.now_ns = 0
         """Since the world began."""
         self.true_ns = T0_NS
-        self._spent_ns = 0
+        self.spent_ns = 0
+        """By the call that runs in a thread, so far."""
         self._tasks = itertools.count()
         self._due: list[_Timer] = []
         self._next: deque[_Call] = deque()
@@ -148,12 +149,12 @@ class Loop(asyncio.BaseEventLoop):
 
     def spend(self, ns: int) -> None:
         """The call that runs in a thread takes so much longer."""
-        self._spent_ns += ns
+        self.spent_ns += ns
 
     @property
     def call_ns(self) -> int:
         """When the call that runs in a thread has got so far."""
-        return self.now_ns + self._spent_ns
+        return self.now_ns + self.spent_ns
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -228,18 +229,18 @@ class Loop(asyncio.BaseEventLoop):
     def _execute(
         self, node: Node | None, future: asyncio.Future[Any], func: Any, args: tuple[Any, ...]
     ) -> None:
-        self._spent_ns = 0
+        self.spent_ns = 0
         try:
             result, error = func(*args), None
         except DiesNowError:
             dead = NODE.get()
             assert dead is not None
-            self._spent_ns = 0
+            self.spent_ns = 0
             self.kill(dead)
             return
         except Exception as raised:  # noqa: BLE001 — handed on to whoever awaits
             result, error = None, raised
-        spent_ns, self._spent_ns = self._spent_ns, 0
+        spent_ns, self.spent_ns = self.spent_ns, 0
         self.call_later(spent_ns / S, _complete, node, future, result, error)
 
     def _run_once(self) -> None:

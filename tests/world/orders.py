@@ -10,6 +10,7 @@ from tests.world.hostile import NAME as HOSTILE
 from tests.world.ledger import Order
 
 from syntony.wire.coding import encode
+from syntony.wire.control import ControllerQuery, ControllerStatus, EpochRaised, TakeoverCommand
 from syntony.wire.enrol import RevokeCommand, Revoked
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import RotateKeys
@@ -28,7 +29,8 @@ async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | Non
 
 
 async def operate(world: World) -> None:
-    """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
+    """Stops and starts failover, rotates keys, changes placement's mode, raises the epoch; repeats
+    nothing."""
     while True:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.order_gap_s))
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
@@ -39,8 +41,10 @@ async def operate(world: World) -> None:
         elif draw < 0.3:
             await _order(world, process, RotateKeys(by="op"))
         elif draw < 0.45:
-            mode = world.chance.choice(("observe", "off"))
+            mode = world.chance.choice(("observe", "off", "act", "act"))
             await _order(world, process, PlacementCommand(mode=mode, by="op"))
+        elif draw < 0.55:
+            await _take_over(world, process)
         else:
             await _throw(world, process)
 
@@ -52,6 +56,21 @@ async def _order(world: World, process: Unit, command: Query[A]) -> A | Failure 
     if not isinstance(answer, Failure | None):
         world.ledger.logged(why)
     return answer
+
+
+async def _take_over(world: World, process: Unit) -> None:
+    """Raise the epoch, as after control state was restored from a backup."""
+    status = await ask(world, process, ControllerQuery())
+    if not isinstance(status, ControllerStatus):
+        return
+    above = max(status.epoch, status.seen_epoch) + world.chance.randrange(3)
+    why = world.ledger.gives_order()
+    command = TakeoverCommand(above=above, by="op", comment=why)
+    answer = await ask(world, process, command)
+    world.log.say("operator", f"takeover --above {above}: {answer}")
+    if isinstance(answer, EpochRaised):
+        world.ledger.logged(why)
+        world.ledger.raised(answer.epoch)
 
 
 async def _revoke(world: World, process: Unit) -> None:

@@ -15,20 +15,29 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tests.world import loop
+from tests.world import loop, rails
 from tests.world.loop import NODE
 
 from syntony.agent import spool
 from syntony.agent.delivery import Delivery
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
+from syntony.agent.steering import orders
 from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
 from syntony.alerts.incidents import BookState, ChangeKind
 from syntony.clock import gauge
 from syntony.clock.gauge import kept_time
 from syntony.clock.network import NetworkSolver
-from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents, stored_past
+from syntony.controller import (
+    agent_hub,
+    dispatch,
+    ingest,
+    leadership,
+    notify,
+    silent_agents,
+    stored_past,
+)
 from syntony.controller.fresh_losses import FreshLosses
 from syntony.controller.ingest import RowStream
 from syntony.controller.job_flows import JobFlowRecorder
@@ -41,6 +50,7 @@ from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
+from syntony.traffic.failover import Failover
 from syntony.wire import spoolfile
 from syntony.wire.failover import Switch
 from syntony.wire.probes import LossReport
@@ -172,6 +182,16 @@ def _largest_part(
     return [node for node in heirs if node not in disrupted] or heirs
 
 
+def _raises_at_once(state: ControlState, above: int, **order: Any) -> int:
+    """The new epoch counts before it is recorded, and if it never is."""
+    before, state.database.epoch = state.database.epoch, above + 1
+    with state.transaction() as connection:
+        connection.execute("UPDATE lease SET epoch = ?", (above + 1,))
+        change = ("controller epoch", str(before), str(above + 1), order["comment"])
+        control.log_change(connection, order["at_ns"], order["issuer"], change)
+    return above + 1
+
+
 def _unchecked(query: Any, who: Any) -> Any:
     return dispatch.QUESTIONS[type(query)]
 
@@ -211,6 +231,7 @@ PLANTED: dict[str, Plant] = {
     "keys-not-drained": _patch(key_rotation, "DRAIN_NS", 0),
     "agents-without-a-fence": _patch(Fence, "_check", lambda *_: None),
     "takeover-in-the-same-epoch": _same_epoch,
+    "epoch-raised-unrecorded": _patch(leadership, "raise_epoch", _raises_at_once),
     "session-replaced-unseen": _patch(PostgresDatabase, "_usable", _reconnects),
     "timeline-not-kept": _patch(TimelineKeeper, "load", mock.AsyncMock(return_value=0)),
     "timeline-told-before-it-is-kept": _patch(
@@ -241,6 +262,8 @@ PLANTED: dict[str, Plant] = {
     "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
     "few-threads": _patch(loop, "THREADS", 6),
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
+    "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),
+    "expired-moves-obeyed": _patch(rails, "order_of", lambda move, _: orders._rail_order(move)),
     "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
@@ -248,6 +271,9 @@ NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
+    "moves-while-stopped": {"only": ("run_job",)},
+    "expired-moves-obeyed": {"only": ("run_job", "network_slow"), "mean_gap_s": 3.0},
+    "epoch-raised-unrecorded": {"only": ("database_full",), "order_gap_s": 2.0},
     "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
     "batches-not-held": {"only": ("split_streams",), "gateways": 2, "mean_gap_s": 3.0},
     "names-of-streams-not-mended": {"only": ("flip_a_bit", "network_slow", "store_slow")},

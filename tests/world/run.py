@@ -23,6 +23,7 @@ class Ran(NamedTuple):
     checks: int
     batches: int
     pages: int
+    moves: int
     digest: str
     """Of its log, its counts and what would be drawn next: equal if nothing went otherwise."""
 
@@ -39,7 +40,7 @@ def run(seed: int, settings: Settings, planted: str = "") -> Ran:
             broken = str(error) or "unknown"
         return Ran(
             broken, tuple(world.log.lines), world.loop.time(), world.ledger.checks,
-            len(world.store.batches), world.pager.pages, _digest(world),
+            len(world.store.batches), world.pager.pages, len(world.ledger.moves), _digest(world),
         )  # fmt: skip
 
 

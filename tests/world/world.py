@@ -28,13 +28,19 @@ from tests.world.ledger import Ledger, Pager
 from tests.world.loop import NODE, DiesNowError, HostClock, Loop, Node
 from tests.world.network import Network
 from tests.world.postgres import Server
+from tests.world.rails import TWO_RAILS, Process, write_topology
 from tests.world.store import WorldStore
 from tests.world.unit import Unit
 
 from syntony.agent import delivery
 from syntony.clock.anchored import AnchoredSolver
 from syntony.controller import ingest
-from syntony.controller.config import AlertSettings, ControllerConfig
+from syntony.controller.config import (
+    AlertSettings,
+    ControllerConfig,
+    PlacementConfig,
+    PlacementMode,
+)
 from syntony.controller.notify import Receiver
 from syntony.controller.open_state import STANDBY_S, check_of
 from syntony.controller.pki import create_authority
@@ -87,15 +93,19 @@ class Host:
         self.run = folder / f"{name}.run"
         self.disk.mkdir()
         self.pem = pem
-        self.nics: tuple[NicInfo, ...] = (
+        self.process = Process()
+        """Of the job that sends from here by queue pairs."""
+        self.nics: tuple[NicInfo, ...] = tuple(
             NicInfo(
-                name="rail0", rail=0, addresses=(f"10.0.{number // 250}.{number % 250 + 1}",),
+                name=f"rail{rail}", rail=rail,
+                addresses=(f"10.{rail}.{number // 250}.{number % 250 + 1}",),
                 clock=name, stamping="kernel", port=61_000,
-            ),
+            )
+            for rail in range(2 if name in TWO_RAILS else 1)
         )  # fmt: skip
 
 
-class Process(Unit):
+class ControllerUnit(Unit):
     """One controller's unit."""
 
     controller: Controller | None = None
@@ -109,7 +119,8 @@ class Process(Unit):
             self.controller = controller
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
             await controller.begin(self.name)  # ends one that was replaced while it read its state
-            world.ledger.took_over(self.name, controller._traffic.switch)
+            epoch, switch = controller._leadership.epoch, controller._traffic.switch
+            world.ledger.took_over(self.name, epoch, switch)
             world.ledger.knows_revoked(
                 self.name, controller._membership.enrolment.refusal(world.hostile_certificate)
             )
@@ -184,8 +195,10 @@ class World:
             name: Host(name, number, self._clock(), folder, pem(name, Role.AGENT))
             for number, name in enumerate(f"h{each}" for each in range(settings.hosts))
         }
+        self._topology = folder / "topology.json"
+        write_topology(list(self.hosts.values()), self._topology)
         self.processes = [
-            Process(self, f"c{each}", b"") for each in range(1, settings.controllers + 1)
+            ControllerUnit(self, f"c{each}", b"") for each in range(1, settings.controllers + 1)
         ]
         self.gateways = [
             GatewayUnit(self, f"g{each}", pem(f"g{each}", Role.GATEWAY))
@@ -207,6 +220,8 @@ class World:
             listen=address, tls_ca="", tls_cert="", tls_key="",
             state="postgresql://syntony@db/syntony",
             probe_key_period=f"{KEY_PERIOD_S}s",
+            topology=str(self._topology),
+            placement=PlacementConfig(mode=PlacementMode.ACT),
             alerts=AlertSettings(
                 receivers=(Receiver(name="pager", kind="webhook", url="http://pager/"),)
             ),
@@ -226,7 +241,7 @@ class World:
         return [each.address for each in found]
 
     @property
-    def leader(self) -> Process | None:
+    def leader(self) -> ControllerUnit | None:
         """Who serves; the newest, where a paused one still thinks so."""
         serving = [
             each

@@ -280,16 +280,24 @@ class Laplacian:
 
     def _regular(self, weights: Floats) -> tuple[Floats, Floats]:
         """The matrix, its largest weight 1, made regular, and what was added for that."""
-        scale = float(weights.max())
-        alive = self._sums(weights, weights) > 0
-        between = alive[self.plus] & alive[self.minus]
-        relative = np.where(between, np.maximum(weights / scale, GROUNDED), 0.0)
-        matrix = np.diag(np.where(alive, self._sums(relative, relative), 1.0))
-        twice = np.concatenate((relative, relative))
-        matrix -= np.bincount(self._places, twice, matrix.size).reshape(matrix.shape)
+        relative = np.maximum(weights / weights.max(), GROUNDED)
         # Adding the projector on the common shift makes the matrix regular and changes no solution.
-        shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
-        return np.asarray(matrix + shift, dtype=np.float64), np.asarray(shift, dtype=np.float64)
+        shift = self._even_shift
+        if weights.all():
+            degree = self._sums(relative, relative)
+        else:
+            alive = self._sums(weights, weights) > 0
+            relative *= alive[self.plus] & alive[self.minus]
+            degree = np.where(alive, self._sums(relative, relative), 1.0)
+            shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
+        twice = np.concatenate((relative, relative))
+        matrix = shift - np.bincount(self._places, twice, shift.size).reshape(shift.shape)
+        matrix.ravel()[:: self.count + 1] += degree
+        return np.asarray(matrix, dtype=np.float64), np.asarray(shift, dtype=np.float64)
+
+    @cached_property
+    def _even_shift(self) -> Floats:
+        return np.full((self.count, self.count), 1 / self.count)
 
     @cached_property
     def _places(self) -> Places:

@@ -54,6 +54,8 @@ class FreshLosses:
 
     def look(self, fleet_ns: int, findings: Iterable[Finding]) -> None:
         """Update `losing`: nothing while localisation names a component that loses packets."""
+        if not self._reports and self.losing is None:
+            return
         self._reports = {
             at_ns: each for at_ns, each in self._reports.items() if abs(fleet_ns - at_ns) < KEPT_NS
         }

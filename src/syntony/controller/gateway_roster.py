@@ -37,9 +37,13 @@ class GatewayRoster:
         """Remove a gateway that was stopped on purpose, or no longer belongs to the fleet."""
         self.names -= {name}
 
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to store."""
+        return self.names != self._stored
+
     def keep(self) -> None:
         """Store changes. Raises `StateError`: retried at the next call."""
         names = self.names
-        if names != self._stored:
-            self._document.save(_StoredRoster(tuple(sorted(names))))
-            self._stored = names
+        self._document.save(_StoredRoster(tuple(sorted(names))))
+        self._stored = names

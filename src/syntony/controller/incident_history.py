@@ -31,6 +31,11 @@ class IncidentHistory:
         """Take changes, in their current state."""
         self._waiting += [_row(change) for change in changes if change.kind not in _NOTIFICATIONS]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there are rows; for any thread."""
+        return bool(self._waiting)
+
     def rows(self) -> BatchPiece | None:
         """All waiting rows; None if there are none."""
         records, self._waiting = self._waiting, []

@@ -152,6 +152,11 @@ class IncidentService:
 
     # --- questions and commands ---
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether `rows` has something to return; without waiting for an evaluation."""
+        return self._history.waiting
+
     def rows(self) -> BatchPiece | None:
         """Changes of incidents since the last call, for the store."""
         with self._lock:

@@ -128,6 +128,8 @@ class PlacementService:
         self._count = 0
         self.delays = PathDelays()
         self.rows: tuple[FlowEntry, ...] = ()
+        self._inputs: tuple[object, ...] = ()
+        """What `rows` follow from; they change once a second, and are needed four times."""
         self.deciding = (False, "starting")
 
     def _new_mover(self) -> Mover:
@@ -203,7 +205,10 @@ class PlacementService:
         reports = dict(self.reports)
         self.table.nics(nics)
         self.table.forget(now_ns)
-        self.rows = self.table.rows(reports)
+        inputs = reports, nics, self.table.book.version
+        if inputs != self._inputs:
+            self._inputs = inputs
+            self.rows = self.table.rows(reports)
         turn = _Step(now_ns, {row.flow_id: row for row in self.rows})
         self.deciding = self._may(now_ns, hosts)
         if self.mode is PlacementMode.OFF:

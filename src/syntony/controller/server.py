@@ -467,6 +467,8 @@ class Controller:
         enrolment = self._membership.enrolment
         access = self._services.access.live()
         self._gateways.send_state(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
+        if not self._gateways.roster.changed:
+            return
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:
@@ -474,7 +476,7 @@ class Controller:
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()
-        if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
+        if self._alerts.has_rows and (rows := await asyncio.to_thread(self._alerts.rows)):
             self._ingest.put_local(rows)
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
 

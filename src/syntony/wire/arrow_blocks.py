@@ -116,7 +116,9 @@ class _Columns(NamedTuple):
             offsets = self.offsets(buffer) + before
             # Where one stream ends the next one begins. What is out of order stays so in 32 bits.
             last = np.cumsum(self.rows + 1)[:-1] - 1
-            yield [np.delete(offsets, last).astype(np.int32), self.bytes_of(buffer + 1, texts)]
+            kept = np.ones(len(offsets), np.bool_)
+            kept[last] = False
+            yield [offsets[kept].astype(np.int32), self.bytes_of(buffer + 1, texts)]
 
 
 class _Layout:
