@@ -90,3 +90,36 @@ def test_a_clock_that_stepped_begins_anew() -> None:
     stamps = filled()
     stamps.forget()
     assert stamps.edge() is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clock_that_somebody_sets_is_not_fitted_across_that(seed: int) -> None:
+    """As ptp4l does, or a driver that begins its clock again; a slew of 500 ppm looks the same."""
+    rng = np.random.default_rng(seed)
+    doubt_ns, rate = int(rng.integers(1, 800)), rng.uniform(-1e-4, 1e-4)
+    step_ns = int(rng.choice([-1, 1]) * 10 ** rng.uniform(4, 17))
+    stamps = CrossStamps("h0", "h0/rail0")
+    at = int(rng.integers(3, 12))
+    for tick in range(20):
+        theta_ns = TAI_NS + round(rate * tick * S + rng.uniform(-doubt_ns, doubt_ns))
+        theta_ns += step_ns * (tick >= at)
+        stepped = stamps.add(T0 + tick * S, T0 + tick * S + theta_ns, doubt_ns)
+        assert stepped == (tick == at), (seed, tick, at, step_ns, doubt_ns)
+        edge = stamps.edge()
+        assert (edge is None) == (tick < 2 or at <= tick < at + 2)
+        if edge is not None:
+            truth_ns = TAI_NS + step_ns * (tick >= at) + rate * (edge.ref_ns - T0)
+            assert abs(edge.theta_ns - truth_ns) < 4 * edge.sigma_ns + np.spacing(float(step_ns))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_quartz_looks_like_a_clock_that_was_set(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stamps = CrossStamps("h0", "h0/rail0")
+    rate, theta_ns = rng.uniform(-1e-4, 1e-4), 0.0
+    for tick in range(200):
+        doubt_ns = int(rng.integers(1, 20_000))
+        rate += rng.normal(0, 50e-9)
+        theta_ns += rate * S
+        read_ns = round(theta_ns + rng.uniform(-doubt_ns, doubt_ns))
+        assert not stamps.add(T0 + tick * S, T0 + tick * S + read_ns, doubt_ns)

@@ -14,6 +14,10 @@ from syntony.model.probes import DeviceClockReading
 
 _log = logging.getLogger(__name__)
 
+NEVER_SET = 1
+"""Epoch of a NIC's clock that nobody has set: earlier than all its readings, so that peers keep
+what they measured before its agent started."""
+
 
 class NicClocks:
     """Used by the agent's loop."""
@@ -21,12 +25,14 @@ class NicClocks:
     def __init__(self, host: str) -> None:
         self._host = host
         self._numbers: dict[str, tuple[int, int]] = {}
+        self._set_ns: dict[str, int] = {}
+        """When a NIC's clock was last set, by itself, by node."""
         self._clocks: dict[str, tuple[Phc, CrossStamps]] = {}
         """By NIC."""
         self._devices: dict[str, CrossStamps] = {}
         """RDMA devices' clocks, by node."""
         self.epochs: dict[str, int] = {}
-        """Their epochs, by node."""
+        """Of all these clocks, by node."""
         self._known_epochs: dict[str, int] = {}
         """The same, including devices that are not present now."""
         self._stale: Mapping[str, DeviceClockReading] | None = {}
@@ -72,15 +78,20 @@ class NicClocks:
             devices: NIC → its RDMA device's clock, as the reactor last read it.
 
         Returns:
-            Whether a device's clock is in another epoch than before.
+            Whether one of these clocks is in another epoch than before.
         """
         for clock, stamps in self._clocks.values():
             stamp = clock.cross_stamp()
-            stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
+            if stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns):
+                _log.warning("the clock of a NIC was set node=%s", stamps.nic)
+                self._set_ns[stamps.nic] = max(stamp.phc_ns, self._set_ns.get(stamps.nic, 0) + 1)
         found = {device_clock(NicRef(self._host, nic)): each for nic, each in devices.items()}
         if self._stale is None:
             self._stale = found
-        before, self.epochs = self.epochs, {node: each.epoch_ns for node, each in found.items()}
+        before = self.epochs
+        self.epochs = {
+            stamps.nic: self._set_ns.get(stamps.nic, NEVER_SET) for _, stamps in self._clocks.values()
+        } | {node: each.epoch_ns for node, each in found.items()}
         known, self._devices = self._devices, {}
         for node, each in found.items():
             same = before.get(node) == each.epoch_ns

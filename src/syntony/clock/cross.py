@@ -6,6 +6,7 @@ from collections import deque
 
 import numpy as np
 
+from syntony.clock.window_steps import STEP_NS
 from syntony.clock.windows import WINDOW_NS
 from syntony.model import Edge
 
@@ -13,6 +14,8 @@ MIN_STAMPS = 3
 """Two points always fit a line, without an estimate of its error."""
 MIN_SIGMA_NS = 1.0
 """Smallest error of a PCIe-latched pair of readings."""
+MAX_RATE_PPB = 200_000
+"""Two clocks of which nothing is known differ by less: 100 ppm is the worst oscillator of a NIC."""
 
 
 class CrossStamps:
@@ -23,12 +26,41 @@ class CrossStamps:
         self.nic = nic
         self._stamps: deque[tuple[int, int, int]] = deque()
 
-    def add(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> None:
-        """One instant in both clocks, good to ± `uncertainty_ns`; the same again is none."""
+    def add(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> bool:
+        """One instant in both clocks, good to ± `uncertainty_ns`; the same again is none.
+
+        Returns:
+            Whether the NIC's clock has stepped since the last reading: somebody set it, or its
+            driver began it again. Earlier readings are forgotten.
+        """
         while self._stamps and abs(host_ns - self._stamps[0][0]) > WINDOW_NS:
             self._stamps.popleft()
-        if not self._stamps or self._stamps[-1][0] != host_ns:
-            self._stamps.append((host_ns, nic_ns, uncertainty_ns))
+        if self._stamps and self._stamps[-1][0] == host_ns:
+            return False
+        stepped = self._off_line(host_ns, nic_ns, uncertainty_ns)
+        if stepped:
+            self.forget()
+        self._stamps.append((host_ns, nic_ns, uncertainty_ns))
+        return stepped
+
+    def _off_line(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> bool:
+        """Whether a reading is off the line of the earlier ones by more than their uncertainties
+        and `STEP_NS`."""
+        if not self._stamps:
+            return False
+        (first_ns, first_nic_ns, first_doubt_ns), (last_ns, last_nic_ns, last_doubt_ns) = (
+            self._stamps[0],
+            self._stamps[-1],
+        )
+        theta_ns, gone_ns = last_nic_ns - last_ns, host_ns - last_ns
+        rate, rate_doubt = 0.0, MAX_RATE_PPB * 1e-9
+        if first_ns != last_ns:
+            span_ns = last_ns - first_ns
+            rate = (theta_ns - (first_nic_ns - first_ns)) / span_ns
+            rate_doubt = (first_doubt_ns + last_doubt_ns) / abs(span_ns)
+        off_ns = abs(nic_ns - host_ns - theta_ns - rate * gone_ns)
+        doubt_ns = uncertainty_ns + last_doubt_ns + rate_doubt * abs(gone_ns)
+        return off_ns > doubt_ns + STEP_NS
 
     def forget(self) -> None:
         """The host's clock has stepped, or changed its rate."""

@@ -70,6 +70,8 @@ class Floors(NamedTuple):
     """When the last of these windows ended."""
     certain: bool = False
     """One of these windows was enough."""
+    learned_rtt_ns: float = math.inf
+    """Their sum when they were learned; `forward_ns` and `reverse_ns` follow later windows."""
     gap_var: float = math.inf
     """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
     leave less by the root of n, as stretches within a window do, and one good one is enough."""
@@ -94,6 +96,12 @@ class Floors(NamedTuple):
     @property
     def rtt_ns(self) -> float:
         return self.forward_ns + self.reverse_ns
+
+    @property
+    def crept_var(self) -> float:
+        """Variance of the offset if a queue in one direction has grown so slowly that floors and
+        offset followed it: four sigmas are the half of the growth that it can hide."""
+        return (max(0.0, self.rtt_ns - self.learned_rtt_ns) / 8) ** 2
 
     def drift_doubt(self, span_ns: float) -> float:
         """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
