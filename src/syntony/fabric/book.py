@@ -148,11 +148,11 @@ class PathBook:
         """When a flow direction was last traced with an answer, fleet time; 0: never."""
         return self._traced_ns.get(way, 0)
 
-    def components(self, way: Way) -> tuple[str, ...]:
+    def components(self, way: Way, *, doubting: bool = True) -> tuple[str, ...]:
         """Components that the flow crosses, in order. Unknown and doubtful ones between known
-        devices are one group."""
+        devices are one group. Not `doubting`: as traced last, whatever is doubtful."""
         doubtful = frozenset[int]()
-        if self.doubts.possible:
+        if doubting and self.doubts.possible:
             doubtful = self.doubts.hops(way, self.devices_on(way), self.traced_ns(way))
         if doubtful:
             devices = enumerate(self._devices(way))

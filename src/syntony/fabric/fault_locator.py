@@ -10,6 +10,7 @@ would seem to answer none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from syntony.fabric.history import (
     HistoryWindow,
     SecondCounts,
 )
-from syntony.fabric.locate import Located, Unexplained, WindowCounts, search
+from syntony.fabric.locate import CONCLUSIVE_LLR, Located, Unexplained, WindowCounts, search
 from syntony.fabric.names import ComponentKind, hosts_at, replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
@@ -92,6 +93,10 @@ class FaultLocator:
         self._history = FlowHistory()
         self._endings = Endings()
         self._candidates: Candidates | None = None
+        self._as_traced: Candidates | None = None
+        """The same of the paths as traced last; None: not needed since."""
+        self._undoubted = frozenset[str]()
+        """Components whose delay they explain."""
         self._made_for = (-1, -1)
         self._age_s = 0
         self._laid_out: _Layout | None = None
@@ -254,7 +259,8 @@ class FaultLocator:
             stopped = self._stopped(candidates, number, found)
             if not held and stopped is not Stopped.APART:
                 together = stopped is Stopped.TOGETHER
-                twin = hosts_at(found.component) if together else rival * (key in self._singled)
+                doubted = key in self._singled and found.component not in self._undoubted
+                twin = hosts_at(found.component) if together else rival * doubted
                 kept.append(found.with_twin(twin) if twin else found)
         return tuple(kept)
 
@@ -343,11 +349,15 @@ class FaultLocator:
         observed = [
             self._observed(candidates, window, probes[window.seconds][0]) for window in windows
         ]
-        changed = self._delays(self._history.change, MIN_CHANGE_NS)
+        change = self._history.change
+        changed = [
+            *self._delays(partial(change, soon=True), MIN_CHANGE_NS, history.SOON_S),
+            *self._delays(change, MIN_CHANGE_NS),
+        ]
         known = sorted(candidates.numbers[key] for key in self._known & candidates.numbers.keys())
-        return windows, search(
-            candidates, [*observed, *changed], effort, np.array(known, dtype=np.intp)
-        )
+        numbers = np.array(known, dtype=np.intp)
+        located = search(candidates, [*observed, *changed], effort, numbers)
+        return windows, self._without_doubts(located, changed)
 
     def _by_candidate(self, counts: Ints) -> Ints:
         """From counts (`FIELDS`, flows), the number of probes that crossed each candidate, (1,
@@ -387,7 +397,10 @@ class FaultLocator:
         return (*located, *(each for each in self._overflowing if each.component not in known))
 
     def _delays(
-        self, measured: Callable[[int, float], DelayChange | DelayExcess | None], least_ns: float
+        self,
+        measured: Callable[[int, float], DelayChange | DelayExcess | None],
+        least_ns: float,
+        seconds: int = history.DELAY_S,
     ) -> list[WindowCounts]:
         """Delays of the last seconds, as a window without losses; values below `least_ns` count as
         none. Paths that cannot have more are measured only if others show a delay."""
@@ -403,7 +416,8 @@ class FaultLocator:
             sigmas_ns = np.tile(np.maximum(found.sigma_ns, at_least_ns), OBSERVATIONS)
             if not is_any_late(self._numbered().crossed, late, sigmas_ns):
                 break
-        return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)]
+        between = seconds < history.DELAY_S
+        return [WindowCounts(f"{seconds}s", nothing, nothing, late, sigmas_ns, between=between)]
 
     def _reset(self) -> None:
         """Remove flows that are no longer probed after a change of plan, and reuse their places."""
@@ -424,15 +438,38 @@ class FaultLocator:
         due = self._age_s >= REBUILD_S and now != self._made_for
         if self._candidates is None or grown or due:
             self._age_s = 0
-            there = [self.book.components(way) for way in self._flows]
-            back = [self.book.components(reply(way)) for way in self._flows]
-            both = [a + b for a, b in zip(there, back, strict=True)]
-            answered = [(replies_name(way.dst),) for way in self._flows]
-            listing = Listing.of([*there, *back, *both, *answered])
-            self._candidates = make_candidates(listing, self.book.kind_of, self.book.parallel)
-            self._carried = None
+            self._candidates = self._listed(doubting=True)
+            self._carried = self._as_traced = None
             self._made_for = now
         return self._candidates
+
+    def _listed(self, *, doubting: bool) -> Candidates:
+        there, back = (
+            [self.book.components(way, doubting=doubting) for way in ways]
+            for ways in (self._flows, map(reply, self._flows))
+        )
+        both = [a + b for a, b in zip(there, back, strict=True)]
+        answered = [(replies_name(way.dst),) for way in self._flows]
+        listing = Listing.of([*there, *back, *both, *answered])
+        return make_candidates(listing, self.book.kind_of, self.book.parallel)
+
+    def _without_doubts(self, located: Located, slow: list[WindowCounts]) -> Located:
+        """What was located; delays by the paths as traced last, if these explain them far better
+        than doubtful paths do (0645)."""
+        self._undoubted = frozenset()
+        late = [each for each in located.findings if each.delay_ns]
+        if not late or not self.book.doubts.possible:
+            return located
+        if self._as_traced is None:
+            self._as_traced = self._listed(doubting=False)
+        doubting, other = (
+            search(each, slow, Effort(SECOND_STEPS)) for each in (self._numbered(), self._as_traced)
+        )
+        if other.late_nats < doubting.late_nats + CONCLUSIVE_LLR:
+            return located
+        self._undoubted = frozenset(each.component for each in other.findings)
+        others = (each for each in located.findings if each not in late)
+        return located._replace(findings=(*others, *other.findings))
 
     def _layout(self) -> _Layout:
         """Arrays of the flows numbered so far."""

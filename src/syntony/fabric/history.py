@@ -21,6 +21,8 @@ DELAY_S = 10
 """The current delay is the median of this many seconds; it is compared with that of the rest of the
 minute."""
 MIN_DELAY_SECONDS = 5
+SOON_S = 2
+"""A delay between switches that each of so many seconds shows needs no median."""
 BLOCK = 2048
 """Flows whose delays are sorted at a time."""
 
@@ -134,7 +136,7 @@ class FlowHistory:
             flows: numbers, (n,).
             way: direction of each, 0 there or 1 back.
         """
-        places = np.arange(self._delays_at - self._delay_seconds + 1, self._delays_at + 1) % FINE_S
+        places = self._places(self._delay_seconds)
         floor = self._floor()[way, flows]
         floor = np.where(np.isfinite(floor), floor, np.nan)[:, None]
         usual, slowest = (
@@ -143,19 +145,25 @@ class FlowHistory:
         )
         return usual, slowest
 
-    def change(self, flows: int, least_ns: float = 0.0) -> DelayChange | None:
+    def change(
+        self, flows: int, least_ns: float = 0.0, *, soon: bool = False
+    ) -> DelayChange | None:
         """Delay change of the newest `DELAY_S` seconds compared with the rest of the minute.
 
         Args:
             flows: their number.
             least_ns: a flow of which neither direction changed by more may be left unknown.
+            soon: of the fastest of the newest `SOON_S` seconds, compared with the same.
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None
         delay_ns = np.full((2, flows), np.nan)
-        for part in self._blocks(self._unsteady() if least_ns >= 2 * STEADY_NS else None):
-            before = self._newest(part, self._delay_seconds, DELAY_S)
-            delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
+        few = self._places(SOON_S) if soon else None
+        unsteady = self._steady.unsteady(self._delay_seconds, few)
+        for part in self._blocks(unsteady if least_ns >= 2 * STEADY_NS else None):
+            now = self._newest(part, SOON_S if soon else DELAY_S)
+            now = now.min(axis=-1) if soon else _median(now)
+            delay_ns[:, part] = now - _median(self._newest(part, self._delay_seconds, DELAY_S))
         return DelayChange(delay_ns, self.worst_error(flows))
 
     def excess(self, flows: int, least_ns: float = 0.0) -> DelayExcess | None:
@@ -189,16 +197,17 @@ class FlowHistory:
         some = np.flatnonzero(chosen)
         return [some[start : start + BLOCK] for start in range(0, len(some), BLOCK)]
 
-    def _unsteady(self) -> NDArray[np.bool_]:
-        return self._steady.unsteady(self._delay_seconds)
+    def _places(self, seconds: int, without: int = 0) -> Index:
+        """Of the newest seconds minus the newest of these."""
+        return np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
 
     def _aim(self) -> None:
         """Give some of the unsteady flows a new reference value near their recent delays."""
         if self._delay_seconds < 2 * DELAY_S:
             return
-        due = self._unsteady()
+        due = self._steady.unsteady(self._delay_seconds)
         due[np.arange(len(due)) % AIM_EVERY_S != self._delays_at % AIM_EVERY_S] = False
-        newest = np.arange(self._delays_at - DELAY_S + 1, self._delays_at + 1) % FINE_S
+        newest = self._places(DELAY_S)
         for start in range(0, len(some := np.flatnonzero(due)), BLOCK):
             part = some[start : start + BLOCK]
             delays_ns = self._delays[:, part]
@@ -220,7 +229,7 @@ class FlowHistory:
 
     def _newest(self, flows: slice | Index, seconds: int, without: int = 0) -> Floats:
         """A copy of the newest seconds' delays minus the newest of these, (2, flows, seconds)."""
-        places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
+        places = self._places(seconds, without)
         cuts = np.flatnonzero(np.diff(places) != 1) + 1
         parts = [self._delays[:, flows, p[0] : p[-1] + 1] for p in np.split(places, cuts)]
         return np.concatenate(parts, axis=-1)

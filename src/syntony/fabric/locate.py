@@ -29,6 +29,7 @@ from syntony.fabric.tally import NO_CANDIDATES, Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
+_AT_HOSTS = frozenset({ComponentKind.HOST, ComponentKind.REPLIES, ComponentKind.CLOCK})
 MIN_REPLIES_LOSS = 0.01
 """A host that answers late less often than this is not reported: every host does now and then."""
 LEAST_SHARE = 0.5
@@ -63,6 +64,8 @@ class WindowCounts(NamedTuple):
     """1-sigma of that change because of clock errors; None: clocks are exact."""
     overlaps: bool = False
     """Whether the windows after it end at the same time."""
+    between: bool = False
+    """Whether only delays between switches count: a busy host may be late for seconds."""
     tally: Tally | None = None
     """Its losses, if already counted: then `sent` and `lost` are not used."""
 
@@ -87,6 +90,8 @@ class Located(NamedTuple):
     searches: tuple[LossSearch, ...]
     """One for each of the windows that overlap, in their order."""
     unexplained: Unexplained = Unexplained()
+    late_nats: float = 0.0
+    """Evidence of the delays among the findings."""
 
 
 class _Ranked(NamedTuple):
@@ -141,13 +146,14 @@ def search(
         if window.overlaps:
             searches.append(one)
         late += _delays(candidates, window, number, slow.findings)
-    chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
-    ranked = sorted(chosen, key=lambda each: -each.nats)
+    slowed = _consolidated(candidates, late)
+    ranked = sorted([*_consolidated(candidates, lost), *slowed], key=lambda each: -each.nats)
     unexplained = unexplained if unexplained.lost else Unexplained()
     return Located(
         tuple(each.finding for each in ranked),
         tuple(searches),
         unexplained._replace(late=unexplained_late),
+        sum(each.nats for each in slowed),
     )
 
 
@@ -410,7 +416,17 @@ def _delays(
             ),
         )
         for found, name in zip(findings, named, strict=True)
+        if not window.between or _is_between(candidates, found)
     ]
+
+
+def _is_between(candidates: Candidates, found: DelayFinding) -> bool:
+    """Whether all that may be slow is between switches."""
+    some = (found.candidate, *found.alternatives)
+    suspects = {twin for each in some for twin in (each, *candidates.same[each])}
+    return not any(
+        "/" in candidates.names[each] or candidates.kinds[each] in _AT_HOSTS for each in suspects
+    )
 
 
 def _lossy(tally: Tally, candidate: int) -> AffectedPaths:

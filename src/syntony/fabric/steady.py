@@ -52,13 +52,16 @@ class Steady:
         self._before -= self._inside[place]
         self._inside[place] = inside
 
-    def unsteady(self, seconds: int) -> Mask:
+    def unsteady(self, seconds: int, few: Index | None = None) -> Mask:
         """Flows of which one direction may have changed by twice `STEADY_NS` or more, (flows,).
 
         Args:
             seconds: number of seconds added, at most the length of the ring.
+            few: places of seconds all of which are compared, in place of half of the newest.
         """
         now, before = 2 * self._now > self._newest, 2 * self._before > seconds - self._newest
+        if few is not None:
+            now = self._inside[few].all(axis=0)
         return np.asarray(~(now & before).all(axis=0))
 
     def above(self, floor_ns: Floats, least_ns: float, lower: int) -> Mask:
