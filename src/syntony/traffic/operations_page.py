@@ -38,7 +38,7 @@ PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.itemsize
 BEGIN, END, STEP = 1, 2, 3
 NAMES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter",
-    "all_to_all", "barrier",
+    "all_to_all", "barrier", "send", "isend", "recv", "irecv", "rendezvous", "init_process_group",
 )  # fmt: skip
 """Operations by their number."""
 MAX_OPEN = 4096
