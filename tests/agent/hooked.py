@@ -46,7 +46,8 @@ def peers() -> None:
     dist.recv(Tensor())
     dist.isend(Tensor(), group_dst=3)
     operations = dist.P2POp(dist.isend, Tensor(), 3), dist.P2POp(dist.irecv, Tensor(), 3)
-    dist.batch_isend_irecv(list(operations))
+    for work in dist.batch_isend_irecv(list(operations)):
+        work.wait()
     dist.irecv(Tensor())
 
 

@@ -369,7 +369,7 @@ def test_sends_and_receives_are_operations_of_each_direction(
     assert told == [
         ("0.p2p 1>2", 0, "recv", 2, 100), ("0.p2p 1>2", 1, "recv", 2, 100),
         ("0.p2p 2>3", 0, "send", 2, 100), ("0.p2p 2>3", 1, "isend", 2, 100),
-        ("0.p2p 2>3", 2, "isend", 2, 100), ("0.p2p 3>2", 0, "irecv", 2, 100),
+        ("0.p2p 2>3", 2, "send", 2, 100), ("0.p2p 3>2", 0, "recv", 2, 100),
         ("rendezvous h0:29500", 0, "rendezvous", 4, 0),
         ("rendezvous h0:29500", 1, "init_process_group", 4, 0),
     ]  # fmt: skip

@@ -26,7 +26,7 @@ instants or durations, by kind; last the number of the record, from 1."""
 COMMS_AT = HEADER.size
 RECORDS_AT = COMMS_AT + COMMS * COMM.size
 PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.size
-BEGIN, END, STEP = 1, 2, 3
+BEGIN, END, STEP, WAIT = 1, 2, 3, 4
 MOST_OPEN = 1024
 """Maximum operations whose end is waited for at a time."""
 POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0

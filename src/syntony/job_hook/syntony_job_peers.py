@@ -10,7 +10,7 @@ import time
 import weakref
 from typing import Any
 
-from syntony_job_page import BEGIN  # type: ignore[import-not-found]
+from syntony_job_page import BEGIN, WAIT  # type: ignore[import-not-found]
 
 BETWEEN = (("send", "dst"), ("isend", "dst"), ("recv", "src"), ("irecv", "src"))
 """Functions between two ranks, and the argument that names the other one."""
@@ -27,7 +27,7 @@ FUNCTIONAL = (
 TRACED = ("FakeTensor", "FunctionalTensor")
 """Tensors of a graph that is being compiled."""
 MOST_UNWAITED = 256
-"""Maximum functional collectives whose end is waited for."""
+"""Maximum functional collectives whose end is waited for, and transfers that may be waited for."""
 _MEETING = re.compile(r"[!-~]{1,43}")
 
 
@@ -38,6 +38,8 @@ class Pairs:
     def __init__(self, hook):
         self._hook = hook
         self._pairs: Any = {}
+        self._works: Any = {}
+        """Transfers that were begun and not waited for, by the number of torch's object."""
         self._thread = threading.local()
         """`within`: the operations of this thread's batch; False: another function of these is
         recorded, which calls this one."""
@@ -50,9 +52,40 @@ class Pairs:
                 setattr(module, name, self._wrapped(found, number(name), way))
         if hasattr(module, "batch_isend_irecv"):
             module.batch_isend_irecv = self._batched(module.batch_isend_irecv)
+        if hasattr(module, "Work"):
+            module.Work.wait = self._waited(module.Work.wait)
+
+    def _waited(self, function):
+        """A rank that has begun a transfer may compute meanwhile: it says when it waits."""
+        works = self._works
+
+        @functools.wraps(function)
+        def wait(work, *args, **kwargs):
+            found = works.pop(id(work), None) if works else None
+            if found is not None and found[0]() is work:
+                try:
+                    for comm, operation, seq, _ in found[1]:
+                        now_ns = time.monotonic_ns()
+                        self._hook.page.put(WAIT, operation, comm, seq, 0, now_ns, 0, 0)
+                except Exception:
+                    pass
+            return function(work, *args, **kwargs)
+
+        return wait
+
+    def _returned(self, opened, work):
+        self._hook._returned(opened, work)
+        if hasattr(work, "is_completed"):
+            known = self._works.get(id(work))
+            if known is not None and known[0]() is work:
+                known[1].append(opened)
+                return
+            while len(self._works) >= MOST_UNWAITED:
+                self._works.pop(next(iter(self._works)), None)
+            self._works[id(work)] = weakref.ref(work), [opened]
 
     def _wrapped(self, function, operation, way):
-        of_thread, hook = self._thread, self._hook
+        of_thread = self._thread
 
         @functools.wraps(function)
         def between(tensor, *args, **kwargs):
@@ -74,7 +107,7 @@ class Pairs:
                 if within is not None:
                     within.append(opened)
                 elif opened is not None:
-                    hook._returned(opened, result)
+                    self._returned(opened, result)
                 elif way == "src":
                     self._from_any(operation, tensor, self._where(way, args, kwargs), began_ns,
                                    result)  # fmt: skip
@@ -104,7 +137,7 @@ class Pairs:
                 for place, each in enumerate(opened):
                     if each is not None:  # NCCL has one end for all
                         work = works[min(place, len(works) - 1)] if works else None
-                        self._hook._returned(each, work)
+                        self._returned(each, work)
             except Exception:
                 pass
             return works

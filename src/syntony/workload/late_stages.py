@@ -106,11 +106,11 @@ def _of(alone: list[int], operations: BundleTable, steps: BundleTable) -> _Stage
     if len(np.unique(common)) < FEWEST_STEPS:
         return None
     parts = []
-    for each, mine in zip(alone, rows, strict=True):
-        mine = mine[np.isin(number[mine], common)]  # noqa: PLW2901
-        mine = mine[np.unique(number[mine], return_index=True)[1]]  # noqa: PLW2901
-        begin, end = steps.ints("begin_ns")[mine], steps.ints("end_ns")[mine]
-        parts.append((begin, (end - begin).astype(float), _own(operations, each, begin, end)))
+    for one, mine in zip(alone, rows, strict=True):
+        known = mine[np.isin(number[mine], common)]
+        known = known[np.unique(number[known], return_index=True)[1]]
+        begin, end = steps.ints("begin_ns")[known], steps.ints("end_ns")[known]
+        parts.append((begin, (end - begin).astype(float), _own(operations, one, begin, end)))
     begins, lengths, owns = (np.stack(each) for each in zip(*parts, strict=True))
     return _Stages(alone, begins, lengths, owns)
 

@@ -30,6 +30,8 @@ if rank == ODD and what == "elsewhere":
     os.environ["MASTER_PORT"] = "1"
 dist.init_process_group("gloo")
 size = 1024
+sent = []
+"""Of this step, not waited for."""
 
 
 def here(step: int) -> bool:
@@ -50,7 +52,7 @@ def forward(step: int, micro: int) -> None:
         if what == "unsent" and here(step) and micro == 1:
             return
         short = what == "short" and here(step) and micro == 1
-        dist.isend(torch.ones(size // 2 if short else size), rank + 1).wait()
+        sent.append(dist.isend(torch.ones(size // 2 if short else size), rank + 1))
 
 
 def backward(step: int) -> None:
@@ -59,7 +61,7 @@ def backward(step: int) -> None:
             work.wait()
     compute(step)
     if rank:
-        dist.send(torch.ones(size), rank - 1)
+        sent.append(dist.isend(torch.ones(size), rank - 1))
 
 
 def pipeline(step: int) -> None:
@@ -71,6 +73,8 @@ def pipeline(step: int) -> None:
         backward(step)
     for _ in range(warm):
         backward(step)
+    while sent:
+        sent.pop().wait()
 
 
 def functional(step: int) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from syntony.workload.bundle import NULL
-from syntony.workload.classes._peers import MEETING, blocked, cycle, departs
-from syntony.workload.classes._progress import Stuck, hang_finding, waiting_ranks
+from syntony.workload.classes._peers import MEETING, cycle, departs, waiting_ranks
+from syntony.workload.classes._progress import Stuck, hang_finding
 from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import Ranks
 from syntony.workload.verdict import Evidence, RuleFinding
@@ -25,12 +25,12 @@ def no_meeting(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[Rul
     those = [(comm, seq) for comm, _, seq, _ in stuck if comm.name.startswith(MEETING)]
     if not those:
         return []
-    counts = [len(waiting_ranks(*each)) for each in those]
+    counts = [len(waiting_ranks(ranks, *each)) for each in those]
     comm, seq = those[counts.index(max(counts))]
     place = comm.name.removeprefix(MEETING)
     if len(those) > 1:
         others = [each for each in those if each[0] is not comm]
-        odd = sorted(set().union(*(waiting_ranks(*each) for each in others)))
+        odd = sorted(set().union(*(waiting_ranks(ranks, *each) for each in others)))
         there = ", ".join(each.name.removeprefix(MEETING) for each, _ in others)
         text = f"it looks for the others at {there}, and {max(counts)} of them at {place}"
         sure = None if counts.count(max(counts)) == 1 else False
@@ -41,7 +41,7 @@ def no_meeting(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[Rul
         return []
     # Rank 0 may serve the store, and waits there until all have come.
     came = comm.ranks[comm.done[:, seq] != NULL]
-    odd = sorted(waiting_ranks(comm, seq) - {0})
+    odd = sorted(waiting_ranks(ranks, comm, seq) - {0})
     if not len(came) or not odd:
         text = f"no rank gets an answer at {place}"
         return [hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),),
@@ -53,14 +53,15 @@ def no_meeting(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[Rul
 
 def deadlock(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[RuleFinding]:
     """A finding of ranks that wait for each other: of those that called something else than in
-    their steps before, or else of those that only seem to wait, because they began a transfer
-    ahead, or else of all."""
-    waits = [(waiting_ranks(comm, seq), comm.ranks[~comm.present[:, seq]].tolist())
+    their steps before, if it is one, or else of all."""
+    waits = [(waiting_ranks(ranks, comm, seq), comm.ranks[~comm.present[:, seq]].tolist())
              for comm, _, seq, _ in stuck]  # fmt: skip
     ring = cycle(waits)
     if not ring:
         return []
-    comm, seq = next((comm, seq) for comm, _, seq, _ in stuck if ring & waiting_ranks(comm, seq))
+    comm, seq = next(
+        (comm, seq) for comm, _, seq, _ in stuck if ring & waiting_ranks(ranks, comm, seq)
+    )
     who = ", ".join(map(str, sorted(ring)))
     texts = [f"ranks {who} wait for each other, in transfers that they did not begin alike"]
     other = {rank: why for rank in sorted(ring) if (why := departs(ranks, facts.steps, rank))}
@@ -69,8 +70,7 @@ def deadlock(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[RuleF
         called, due = other[odd[0]]
         texts.insert(0, f"it called {called} where {due} came in its steps before")
     else:
-        certain = {int(rank) for comm, _, seq, _ in stuck for rank in blocked(ranks, comm, seq)}
-        odd = sorted(ring - certain) or sorted(ring)
+        odd = sorted(ring)
     evidence = tuple(Evidence("op", text) for text in texts)
     return [hang_finding(facts, comm, seq, odd, evidence=evidence, sure=len(other) == 1,
                      other="these wait for each other", action=ACTION_ORDER)]  # fmt: skip

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from syntony.workload.bundle import NULL, BundleTable, Ints
+from syntony.workload.bundle import NULL, BundleTable
 from syntony.workload.classes._operations import P2P, both_ends
+from syntony.workload.grid import Flags
 from syntony.workload.ranks import SYMMETRIC, Comm, Ranks
 from syntony.workload.stages import pair_of
 
@@ -33,7 +34,7 @@ def with_absent(ranks: Ranks, comm: Comm) -> Comm:
     members = _members(comm.name, int(np.nan_to_num(ranks.table.numbers("nranks"))[comm.row.max()]))
     fresh = sorted(members - set(comm.ranks.tolist()))
     ended = comm.done != NULL
-    if not fresh or not (comm.present & ~ended).any():
+    if not fresh or not waits(ranks, comm).any():
         return comm
     ops = ranks.table.codes("op")
     proofs = [number for number, op in enumerate(ops.values)
@@ -115,12 +116,15 @@ def _words(operation: tuple[str, str]) -> str:
     return f"{op} of {comm}" if pair is None else f"a transfer from rank {pair[0]} to {pair[1]}"
 
 
-def blocked(ranks: Ranks, comm: Comm, seq: int) -> Ints:
-    """Ranks that certainly wait in an operation that they have begun: it returns when it has
-    ended."""
+def waits(ranks: Ranks, comm: Comm) -> Flags:
+    """Where a rank waits in an operation, (ranks, operations): it has not ended, and the rank has
+    not only begun it ahead."""
     ops = ranks.table.codes("op")
-    rows = comm.row[:, seq]
-    here = comm.present[:, seq] & (comm.done[:, seq] == NULL)
-    starts = np.array([str(ops.at(int(row))) in {"isend", "irecv"} for row in rows], dtype=bool)
-    found: Ints = comm.ranks[here & ~starts]
+    ahead = [number for number, op in enumerate(ops.values) if op in {"isend", "irecv"}]
+    found: Flags = comm.present & (comm.done == NULL) & ~np.isin(ops.codes[comm.row], ahead)
     return found
+
+
+def waiting_ranks(ranks: Ranks, comm: Comm, seq: int) -> set[int]:
+    """Ranks that wait in an operation."""
+    return set(comm.ranks[waits(ranks, comm)[:, seq]].tolist())

@@ -7,7 +7,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._operations import differ
-from syntony.workload.classes._peers import MEETING, sole
+from syntony.workload.classes._peers import MEETING, sole, waits
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags
@@ -64,7 +64,7 @@ def hangs(ranks: Ranks, comm: Comm, end_ns: int, least_ns: int) -> bool:
     alone, meeting = sole(ranks, comm), comm.name.startswith(MEETING)
     if not (comm.done != NULL).any() and not absent.any() and not meeting:
         return False  # ends were not recorded, and nobody is behind
-    if not open_here.any() and (alone or not absent.any()):
+    if not (waits(ranks, comm) if alone else open_here | absent[:, None]).any():
         return False
     if meeting or not comm.present.any(axis=1).all():
         least_ns = max(least_ns, COMING_NS)
@@ -104,11 +104,6 @@ def first_open(comm: Comm, lost: Flags) -> int | None:
     last_whole = np.flatnonzero((comm.done != NULL).all(axis=0) & comm.present.all(axis=0))
     after = columns[columns > (last_whole[-1] if len(last_whole) else -1)]
     return int(after[0]) if len(after) else None
-
-
-def waiting_ranks(comm: Comm, seq: int) -> set[int]:
-    """Ranks that have begun an operation and not ended it."""
-    return set(comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)].tolist())
 
 
 def hang_finding(

@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
-from syntony.workload.classes._peers import MEETING, with_absent
+from syntony.workload.classes._peers import MEETING, waiting_ranks, with_absent
 from syntony.workload.classes._progress import (
     LONGER,
     MIN_SILENCE_NS,
@@ -22,7 +22,6 @@ from syntony.workload.classes._progress import (
     least_silence_ns,
     lost_gap,
     lost_ranks,
-    waiting_ranks,
 )
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.exits import (
@@ -96,7 +95,7 @@ def _without_steps(facts: BundleFacts) -> list[Gap]:
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
     ends, stuck, waiting = _without_progress(facts, ranks)
     for comm, _, seq, _ in stuck:
-        waiting |= waiting_ranks(comm, seq)
+        waiting |= waiting_ranks(ranks, comm, seq)
     if ends and facts.processes is not None:
         waiting |= facts.processes.ended.keys()  # because of the first of them
     meeting = no_meeting(facts, ranks, stuck)
@@ -129,7 +128,7 @@ def _without_progress(
         gone = None if differ(kind) else _gone(facts, ranks, comm, kind, seq)
         if gone is not None and seq is not None and not is_left(ranks, comm, seq):
             ends += gone
-            waiting |= waiting_ranks(comm, seq)
+            waiting |= waiting_ranks(ranks, comm, seq)
             continue
         if not hangs(ranks, comm, facts.end_ns, least_silence_ns(kind)):
             continue
@@ -195,7 +194,7 @@ def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int
         return {}  # nobody needs all ranks for a send and its receive
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
     gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
-    absent, waits = set(comm.ranks[~begun].tolist()), waiting_ranks(comm, seq)
+    absent, waits = set(comm.ranks[~begun].tolist()), waiting_ranks(ranks, comm, seq)
     ended_it = not (waits - gone.keys() or (waits and open_here.all()))
     if not gone or ended_it or (absent and not absent & gone.keys()):
         return {}

@@ -14,6 +14,9 @@ class Work:
     def is_completed(self) -> bool:
         return time.monotonic() >= self._until_s
 
+    def wait(self) -> None:
+        time.sleep(max(0.0, self._until_s - time.monotonic()))
+
 
 WORLD = Group()
 
