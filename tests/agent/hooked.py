@@ -38,6 +38,25 @@ def names() -> None:
     dist.reduce_scatter_tensor(Tensor(), input=Tensor())
 
 
+def peers() -> None:
+    """With ranks 1 and 3; one receive from any rank, and one of which nobody says whose it was."""
+    dist.init_process_group("gloo")
+    dist.send(Tensor(), 3)
+    dist.recv(Tensor(), src=1)
+    dist.recv(Tensor())
+    dist.isend(Tensor(), group_dst=3)
+    operations = dist.P2POp(dist.isend, Tensor(), 3), dist.P2POp(dist.irecv, Tensor(), 3)
+    for work in dist.batch_isend_irecv(list(operations)):
+        work.wait()
+    dist.irecv(Tensor())
+
+
+def arrives() -> None:
+    """It begins to form a group, and nobody else comes."""
+    print("ready", flush=True)
+    dist.init_process_group("hangs", "tcp://h0:29500?rank=2&world_size=4")
+
+
 def dies() -> None:
     """Within its second operation, once a line has come."""
     dist.all_reduce(Tensor())
@@ -100,7 +119,8 @@ def long() -> None:
 
 os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the program has begun
 MODES: dict[str, Callable[[], object]] = {
-    "work": work, "names": names, "dies": dies, "errors": errors, "forks": forks,
+    "work": work, "names": names, "peers": peers, "arrives": arrives,
+    "dies": dies, "errors": errors, "forks": forks,
     "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()

@@ -9,7 +9,6 @@ import signal
 import time
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from tests.agent.hooked_processes import (
@@ -140,7 +139,7 @@ def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path
     assert [(row["seq"], row["op"], row["bytes"], row["ranks"]) for row in rows] == [
         (seq, "all_reduce", 4_000, 4) for seq in (1, 4)
     ]
-    assert {row["comm"] for row in rows} == {f"ddp.0.{crc32(b'[0, 1, 2, 3]'):08x}"}
+    assert {row["comm"] for row in rows} == {"ddp.0.0-3:1"}
     assert all(before_ns < row["ts_ns"] < row["done_ns"] < after_ns for row in rows)
     assert all(row["done_ns"] - row["ts_ns"] == pytest.approx(5 * MS, abs=MS) for row in rows)
     assert sum(row["dropped"] for row in rows) == 2
@@ -358,3 +357,37 @@ def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
     assert (list(columns["seq"]), list(columns["rank"])) == ([1, 3], [-1, -1])
     assert list(columns["done_ns"]) == [0, at_ns + 5 + AHEAD_NS]
     assert (list(columns["bytes"]), sum(columns["dropped"])) == ([0, 0], 5)
+
+
+def test_sends_and_receives_are_operations_of_each_direction(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    given = {"MASTER_ADDR": "h0", "MASTER_PORT": "29500"}
+    with hooked(tmp_path, "peers", **given):
+        rows = Gathered(jobs).of(COLLECTIVE, 8)
+    told = sorted((row["comm"], row["seq"], row["op"], row["ranks"], row["bytes"]) for row in rows)
+    assert told == [
+        ("0.p2p 1>2", 0, "recv", 2, 100), ("0.p2p 1>2", 1, "recv", 2, 100),
+        ("0.p2p 2>3", 0, "send", 2, 100), ("0.p2p 2>3", 1, "isend", 2, 100),
+        ("0.p2p 2>3", 2, "send", 2, 100), ("0.p2p 3>2", 0, "recv", 2, 100),
+        ("rendezvous h0:29500", 0, "rendezvous", 4, 0),
+        ("rendezvous h0:29500", 1, "init_process_group", 4, 0),
+    ]  # fmt: skip
+    took_ms = {(row["comm"], row["seq"]): (row["done_ns"] - row["ts_ns"]) // MS for row in rows}
+    assert all(took_ms["0.p2p " + way, seq] >= 50 for way, seq in (("2>3", 2), ("3>2", 0)))
+    assert sum(row["dropped"] for row in rows) == 1
+
+
+def test_a_rank_that_waits_for_others_to_form_a_group_says_so_before_it_has_one(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    fake = str(Path(__file__).parent / "fake_torch")
+    hooked_py = str(Path(__file__).with_name("hooked.py"))
+    process = start(tmp_path, hooked_py, "arrives", torch=fake, SPAWNED="0", RANK="", WORLD_SIZE="")
+    with process:
+        rows = Gathered(jobs).of(COLLECTIVE, 2)
+        process.kill()
+    met, forming = sorted(rows, key=seq_of)
+    assert {row["comm"] for row in rows} == {"rendezvous h0:29500"}
+    assert (met["rank"], met["ranks"], met["op"], met["done_ns"] > 0) == (2, 4, "rendezvous", True)
+    assert (forming["op"], forming["done_ns"]) == ("init_process_group", 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 
 import pytest
 
-from syntony.job_hook import syntony_job_hook as hook
+from syntony.io.job_hook import hook_directory
 from syntony.model import MS, S
 from syntony.traffic import operations_page as page
 from syntony.traffic.operations_page import (
@@ -19,6 +20,11 @@ from syntony.traffic.operations_page import (
     OperationStep,
 )
 
+sys.path.append(str(hook_directory()))
+import syntony_job_hook as hook  # type: ignore[import-not-found]
+import syntony_job_page as ring  # type: ignore[import-not-found]
+
+sys.path.pop()
 NOW_NS = 5_000 * S
 SEED = random.randrange(1 << 32)
 
@@ -62,18 +68,19 @@ def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> NewOp
 
 
 def test_the_reader_has_the_hooks_layout() -> None:
-    assert (hook.MAGIC, hook.VERSION, hook.SLOTS, hook.COMMS) == (
+    assert (ring.MAGIC, ring.VERSION, ring.SLOTS, ring.COMMS) == (
         page.MAGIC, page.VERSION, page.SLOTS, page.COMMS)  # fmt: skip
-    assert (hook.HEADER.size, hook.COMM.size, hook.RECORD.size, hook.PAGE_BYTES) == (
+    assert (ring.HEADER.size, ring.COMM.size, ring.RECORD.size, ring.PAGE_BYTES) == (
         page.HEADER.itemsize, page.COMM.itemsize, page.RECORD.itemsize, page.PAGE_BYTES
     )  # fmt: skip
     fields = page.HEADER.fields
     assert fields is not None
     assert (fields["newest"][1], fields["lost"][1]) == (
-        hook.NEWEST_PLACE * 8, hook.LOST_PLACE * 8,
+        ring.NEWEST_PLACE * 8, ring.LOST_PLACE * 8,
     )  # fmt: skip
-    assert (hook.RECORDS_AT, hook.NAMES) == (page.RECORDS_AT, page.NAMES)
-    assert (hook.BEGIN, hook.END, hook.STEP) == (page.BEGIN, page.END, page.STEP)
+    assert (ring.RECORDS_AT, hook.NAMES) == (page.RECORDS_AT, page.NAMES)
+    assert (ring.BEGIN, ring.END, ring.STEP, ring.WAIT) == (1, 2, 3, 4)
+    assert (page.BEGIN, page.END, page.STEP, page.WAIT) == (1, 2, 3, 4)
 
 
 def test_operations_and_steps_are_told_once() -> None:
@@ -240,3 +247,19 @@ def test_the_hook_asks_for_a_backward_pass_every_50_ms(step_ms: float, period: i
         now_ns = round(step * step_ms * MS) + (10 * S if step >= 16 else 0)
         made._sample(now_ns)  # type: ignore[no-untyped-call]
         assert made._period == (period if step >= 32 else 1)
+
+
+def test_a_transfer_that_its_rank_waits_for_is_told_again_under_another_name() -> None:
+    made, reader = named(), OperationsReader()
+    isend, irecv = page.NAMES.index("isend"), page.NAMES.index("irecv")
+    made.begin(0, NOW_NS - OPEN_NS - MS, op=isend)
+    made.begin(1, NOW_NS - OPEN_NS - MS, op=irecv)
+    assert [each.name for each in take(reader, made).operations] == ["isend", "irecv"]
+    made.record(page.WAIT, isend, 0, 0, 0, NOW_NS, 0, 0)
+    made.record(page.WAIT, isend, 0, 7, 0, NOW_NS, 0, 0)
+    (waits,) = take(reader, made).operations
+    assert (waits.name, waits.done_ns) == ("send", 0)
+    made.end(0, NOW_NS, op=isend)
+    made.end(1, NOW_NS, op=irecv)
+    assert [each.name for each in take(reader, made).operations] == ["send", "irecv"]
+    assert reader.malformed == 0

@@ -8,13 +8,9 @@ program. A full ring loses its oldest records, which the agent counts.
 """
 
 import collections
-import fcntl
 import functools
 import itertools
-import mmap
 import os
-import socket
-import struct
 import sys
 import threading
 import time
@@ -22,21 +18,22 @@ import weakref
 import zlib
 from typing import Any
 
-MAGIC, VERSION = b"SYNOPS01", 1
-SLOTS, COMMS = 8192, 64
-HEADER = struct.Struct("=8sIIiiQQ88x")
-"""Magic, version, slots, rank, ranks, newest record, operations that were not recorded."""
-NEWEST_PLACE, LOST_PLACE = 3, 4
-"""Of the header's 64-bit words."""
-COMM = struct.Struct("=II56s")
-"""Ranks, length of the name, name."""
-RECORD = struct.Struct("=HHIQQqqq8xQ")
-"""Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
-instants or durations, by kind; last the number of the record, from 1."""
-COMMS_AT = HEADER.size
-RECORDS_AT = COMMS_AT + COMMS * COMM.size
-PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.size
-BEGIN, END, STEP = 1, 2, 3
+from syntony_job_page import (  # type: ignore[import-not-found]
+    BEGIN,
+    COMMS,
+    END,
+    SLOTS,
+    STEP,
+    Page,
+)
+from syntony_job_peers import (  # type: ignore[import-not-found]
+    BETWEEN,
+    Functional,
+    Meeting,
+    Pairs,
+    spelled,
+)
+
 OPERATIONS = (
     # Function, operation, place and name of the argument that it sends, place of the group.
     ("all_reduce", "all_reduce", 0, "tensor", 2),
@@ -55,11 +52,9 @@ OPERATIONS = (
 RENAMED = {"all_gather_into_tensor": "all_gather_single",
            "reduce_scatter_tensor": "reduce_scatter_single"}  # fmt: skip
 """Since torch 2.13, in which functions of the old names call those of the new ones."""
-NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
+NAMES = (*dict.fromkeys(row[1] for row in OPERATIONS), *(name for name, _ in BETWEEN),
+         "rendezvous", "init_process_group")  # fmt: skip
 """Operations by their number in records."""
-MOST_OPEN = 1024
-"""Maximum operations whose end is waited for at a time."""
-POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
 ASK_NS = 50_000_000
 """Minimum interval of backward passes for which DDP is queried: a query takes 10 to 60 µs, more
 than everything else that is done in a step."""
@@ -67,108 +62,6 @@ WARM_STEPS, MOST_PERIOD = 32, 64
 """Steps until the duration of one is known, and the maximum distance of queried passes."""
 STEPPED_NS = 1_000_000
 """The system's clock was set if its offset changed by more between two steps."""
-_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
-_F_ADD_SEALS = 1033
-
-
-class Page:
-    """The ring, and the thread that hands it to the agent and waits for the ends of operations."""
-
-    def __init__(self, path):
-        self._path = path
-        self._fd = os.memfd_create("syntony-ops", os.MFD_CLOEXEC | 0x2)  # MFD_ALLOW_SEALING
-        os.ftruncate(self._fd, PAGE_BYTES)
-        self._memory = mmap.mmap(self._fd, PAGE_BYTES)
-        fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
-        HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
-        self._words = memoryview(self._memory).cast("Q")
-        self.put = _putter(self._memory, self._words)
-        """Writes one record: kind, operation, communicator and the values by kind."""
-        self._lost = itertools.count(1)
-        self._open: Any = collections.deque()
-        self._wake = threading.Event()
-        self._agent: Any = None
-        self._thread: Any = None
-        self.asking = threading.Lock()
-        """Held while GPUs are queried, which must not happen while a graph is captured."""
-        self.captures = 0
-
-    def start(self, rank, ranks):
-        struct.pack_into("=ii", self._memory, 16, rank, ranks)
-        self._thread = threading.Thread(target=self._run, name="syntony", daemon=True)
-        self._thread.start()
-
-    def lose(self):
-        """Count an operation that is not recorded."""
-        self._words[LOST_PLACE] = next(self._lost)
-
-    def name(self, comm, text, ranks):
-        data = text.encode("ascii", "replace")[-56:]
-        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
-
-    def watch(self, comm, operation, seq, ended):
-        """Record the end of an operation when `ended()` returns true."""
-        if len(self._open) >= MOST_OPEN:
-            self.end(comm, operation, seq)  # rather early than never: no end is a hang
-            self.lose()
-            return
-        self._open.append((comm, operation, seq, ended))
-        self._wake.set()
-
-    def end(self, comm, operation, seq):
-        self.put(END, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
-
-    def _run(self):
-        look_s = 0.0
-        while True:
-            try:
-                now_s = time.monotonic()
-                if now_s >= look_s:
-                    look_s = now_s + (IDLE_S if self._connected() else RETRY_S)
-                self._poll()
-                self._wake.wait(POLL_S if self._open else IDLE_S)
-                self._wake.clear()
-                if self._open:
-                    time.sleep(POLL_S)
-            except Exception:
-                time.sleep(IDLE_S)
-
-    def _poll(self):
-        for _ in range(len(self._open)):
-            comm, operation, seq, ended = each = self._open.popleft()
-            try:
-                with self.asking:
-                    over = not self.captures and ended()
-            except Exception:
-                over = True  # it failed: the program gets the error
-            if over:
-                self.end(comm, operation, seq)
-            else:
-                self._open.append(each)
-
-    def _connected(self):
-        if self._agent is not None:
-            try:
-                if self._agent.recv(1):
-                    return True
-            except BlockingIOError:
-                return True
-            except OSError:
-                pass
-            self._agent.close()
-            self._agent = None
-        agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            agent.settimeout(1.0)
-            agent.connect(self._path)
-            rights = struct.pack("=i", self._fd)
-            agent.sendmsg([b"\x01"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            agent.setblocking(False)
-        except OSError:
-            agent.close()
-            return False
-        self._agent = agent
-        return True
 
 
 class Hook:
@@ -200,14 +93,22 @@ class Hook:
     def _in_child(self):
         self.page, self._forked = None, True
 
-    def _ready(self):
+    def _ready(self, place=None):
+        """The page, made on first use. `place`: rank and ranks, where torch does not know them
+        yet."""
         if self.page is None and not self._forked:
             with self._lock:
                 if self.page is None:
                     page = Page(self._path)
-                    page.start(self._c10d.get_rank(), self._c10d.get_world_size())
+                    page.place(*(place or (self._c10d.get_rank(), self._c10d.get_world_size())))
+                    page.start()
                     self.page = page
         return self.page
+
+    def _placed(self):
+        """The default group is there: it knows rank and ranks."""
+        if self.page is not None:
+            self.page.place(self._c10d.get_rank(), self._c10d.get_world_size())
 
     # --- torch.distributed ---
 
@@ -220,6 +121,11 @@ class Hook:
             if found is not None:
                 number = NAMES.index(name)
                 setattr(module, function, self._wrapped(found, number, place, payload, group))
+        Pairs(self).wrap(module, NAMES.index)
+        Meeting(self, NAMES.index).wrap(module)
+
+    def wrap_functional(self, module):  # noqa: ARG002 - importing it declares them
+        Functional(self).wrap(sys.modules["torch"].ops._c10d_functional, NAMES.index)
 
     def _wrapped(self, function, operation, place, payload, group_place):
         @functools.wraps(function)
@@ -242,10 +148,9 @@ class Hook:
         return collective
 
     def _begin(self, operation, what, group):
-        first = what[0] if isinstance(what, (list, tuple)) and what else what
-        on_gpu = getattr(first, "is_cuda", False)
-        if on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing():
-            return None  # it runs when the graph is replayed
+        on_gpu = self._on_gpu(what[0] if isinstance(what, (list, tuple)) and what else what)
+        if on_gpu is None:
+            return None
         if group is None:
             group = self._default_group()
         known = self._groups.get(id(group)) or self._group(group)
@@ -255,6 +160,17 @@ class Hook:
         seq = next(seqs)
         self.page.put(BEGIN, operation, comm, seq, _size(what), time.monotonic_ns(), 0, 0)
         return comm, operation, seq, on_gpu
+
+    @staticmethod
+    def _on_gpu(tensor):
+        """None: a graph is captured, and the operation runs when it is replayed."""
+        on_gpu = getattr(tensor, "is_cuda", False)
+        capturing = on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing()
+        return None if capturing else on_gpu
+
+    def _resolve(self, name):
+        """The group of a name."""
+        return self._c10d._resolve_process_group(name)
 
     def _default_group(self):
         """The default group, from where torch keeps it: torch's function calls four others, cold in
@@ -276,18 +192,21 @@ class Hook:
         return known
 
     def _new_comm(self, page, group, prefix=""):
+        ranks = list(self._c10d.get_process_group_ranks(group))
+        which = spelled(ranks) or "{:08x}".format(zlib.crc32(repr(ranks).encode()))
+        name = "{}{}.{}".format(prefix, getattr(group, "group_name", ""), which)
+        return self._named(page, name, len(ranks))
+
+    def _named(self, page, text, ranks):
+        """The number of a new communicator; None: there is no room."""
         comm = next(self._comms)
         if comm >= COMMS:
             page.lose()
             return None
-        ranks = self._c10d.get_process_group_ranks(group)
-        text = "{}{}.{:08x}".format(
-            prefix, getattr(group, "group_name", ""), zlib.crc32(repr(list(ranks)).encode())
-        )
         self._names[text] += 1
         if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
             text += "#{}".format(self._names[text])
-        page.name(comm, text, len(ranks))
+        page.name(comm, text, ranks)
         return comm
 
     def _returned(self, opened, result):
@@ -442,6 +361,7 @@ def install():
         Finder(
             {
                 "torch.distributed.distributed_c10d": hook.wrap_collectives,
+                "torch.distributed._functional_collectives": hook.wrap_functional,
                 "torch.nn.parallel.distributed": hook.wrap_ddp,
                 "torch.cuda.graphs": hook.wrap_graphs,
                 "torch.optim.optimizer": hook.wrap_optimizer,
@@ -450,21 +370,6 @@ def install():
         ),
     )
     return hook
-
-
-def _putter(memory, words):
-    """`Page.put`, with only the names that it needs: in a step each look-up is a line of memory
-    that is not in a cache."""
-    number_next = itertools.count(1).__next__  # one step of the interpreter: threads need no lock
-    pack_into, size, slots, begin = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
-
-    def put(kind, operation, comm, *rest):
-        number = number_next()
-        at = begin + (number - 1) % slots * size
-        pack_into(memory, at, kind, operation, comm, *rest, number)
-        words[NEWEST_PLACE] = number
-
-    return put
 
 
 def _system_ahead_ns():

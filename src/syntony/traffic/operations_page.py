@@ -35,12 +35,14 @@ RECORD = np.dtype(
 )  # fmt: skip
 RECORDS_AT = HEADER.itemsize + COMMS * COMM.itemsize
 PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.itemsize
-BEGIN, END, STEP = 1, 2, 3
+BEGIN, END, STEP, WAIT = 1, 2, 3, 4
 NAMES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter",
-    "all_to_all", "barrier",
+    "all_to_all", "barrier", "send", "isend", "recv", "irecv", "rendezvous", "init_process_group",
 )  # fmt: skip
 """Operations by their number."""
+WAITED = {"isend": "send", "irecv": "recv"}
+"""What an operation is called once its rank waits for it."""
 MAX_OPEN = 4096
 """Maximum unfinished operations that are remembered."""
 OPEN_NS = 2 * S
@@ -169,6 +171,11 @@ class OperationsReader:
                 self._reported_open.discard((comm, seq))
                 if begun is not None and at_ns >= begun.begin_ns:
                     reported.append(begun._replace(done_ns=at_ns))
+            elif kind == WAIT and in_time:
+                begun = self._open.get((comm, seq))
+                if begun is not None and begun.name in WAITED:
+                    self._open[comm, seq] = begun._replace(name=WAITED[begun.name])
+                    self._reported_open.discard((comm, seq))
             else:
                 self.malformed += 1
         return reported + self._lasting(now_ns - open_ns), steps

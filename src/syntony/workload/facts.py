@@ -18,10 +18,11 @@ from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
 from syntony.workload.grid import Episode, Flags, K, N, median
+from syntony.workload.late_stages import late_stages
 from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.processes import Processes, RankEnd
-from syntony.workload.ranks import Ranks, step_length
+from syntony.workload.ranks import Ranks, SlowRank, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
 
@@ -68,6 +69,14 @@ class BundleFacts:
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
         self._note_missing_paths()
         self._distrust_clocks()
+
+    @cached_property
+    def late_ranks(self) -> dict[int, SlowRank]:
+        """Ranks that take longer by themselves than their peers, or, as stages of a pipeline, than
+        before."""
+        if self.ranks is None:
+            return {}
+        return late_stages(self.ranks, self.steps) | self.ranks.late
 
     def rank_ends(self) -> list[RankEnd]:
         """Of all ranks that are known to have ended, those that ended first first."""

@@ -116,6 +116,10 @@ class Processes:
         return [RankEnd(rank, self.host(rank), end.last_ns, end.exact, end.status, end.oom,
                         end_line(rank, self.host(rank), end)) for rank, end in order]  # fmt: skip
 
+    def has(self, rank: int) -> bool:
+        """Whether a process of a rank is recorded."""
+        return rank in self._rows
+
     def host(self, rank: int) -> str:
         """Where a rank's newest process runs, or ran."""
         rows = (each[-1] for each in self._rows[rank].values())

@@ -10,6 +10,7 @@ import numpy as np
 
 from syntony.workload.bundle import NULL, BundleTable, Floats, Ints
 from syntony.workload.grid import MAD_SIGMA, Flags, median, significant_episodes
+from syntony.workload.stages import stages
 
 LATE_MADS = 3.0
 """A rank is late beyond this many median absolute deviations of its peers (taxonomy)."""
@@ -73,7 +74,7 @@ class SlowRank(NamedTuple):
     """Operations in which it is late, and the number in its interval."""
     operations: int
     peers: frozenset[int]
-    """The other ranks with which it is compared."""
+    """The other ranks with which it is compared; empty: with itself, earlier."""
     other_work: bool = False
     """Whether it is in time before operations of other communicators, for which it computes as
     long: then it is not slow itself."""
@@ -220,8 +221,8 @@ class Ranks:
                 kind = comm.job, len(comm.ranks)
                 groups.append(_Group(kind, comm.ranks, comm.enqueue, self.own_time(comm)))
                 continue
-            op, first_bytes = self._first(comm)
             for place, rank in enumerate(comm.ranks.tolist()):
+                op, first_bytes = self._first(comm, place)
                 part = -1 if op in SYMMETRIC else place
                 alike = comm.job, len(comm.ranks), part, roles[comm.job, rank], op, first_bytes
                 pairs[alike].append((comm, place))
@@ -230,16 +231,25 @@ class Ranks:
         return groups
 
     def _roles(self) -> dict[tuple[str, int], tuple[int, ...]]:
-        """Sizes of the communicators of each rank, which distinguish stages of a pipeline."""
+        """Sizes of the communicators of each rank, and where it is in a pipeline: they distinguish
+        stages."""
         found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         for comm in self.comms:
             for rank in comm.ranks.tolist():
                 found[comm.job, rank].append(len(comm.ranks))
-        return {rank: tuple(sorted(sizes)) for rank, sizes in found.items()}
+        return {each: (*sorted(sizes), *self.stages.get(each, ()))
+                for each, sizes in found.items()}  # fmt: skip
 
-    def _first(self, comm: Comm) -> tuple[object, float]:
-        """The kind of a communicator's operations, from the first of them; -1: size unknown."""
-        row = int(comm.row[comm.row >= 0].min())
+    @cached_property
+    def stages(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Job and rank → its place in a pipeline; none for other ranks."""
+        return {(job, rank): place for job in {comm.job for comm in self.comms}
+                for rank, place in stages(each.name for each in self.comms
+                                          if each.job == job).items()}  # fmt: skip
+
+    def _first(self, comm: Comm, place: int) -> tuple[object, float]:
+        """The kind of a rank's operations, from the first of them; -1: size unknown."""
+        row = int(comm.row[place][comm.row[place] >= 0].min())
         size = float(self.table.numbers("bytes")[row])
         return self.table.codes("op").at(row), -1.0 if np.isnan(size) else size
 

@@ -31,7 +31,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     if ranks is None or gpus is None or not gpus.table.rows:
         return []
     found = []
-    for slow in ranks.late.values():
+    for slow in facts.late_ranks.values():
         gpu = ranks.gpu.get(slow.rank, "")
         evidence = _reported(gpus, gpu, slow) if gpu in gpus.index else []
         if evidence:

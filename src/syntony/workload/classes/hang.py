@@ -6,9 +6,23 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from syntony.model import S, format_ns
+from syntony.model import format_ns
 from syntony.workload.bundle import NULL, Gap, Ints
+from syntony.workload.classes._deadlock import deadlock, no_meeting
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
+from syntony.workload.classes._peers import MEETING, waiting_ranks, with_absent
+from syntony.workload.classes._progress import (
+    LONGER,
+    MIN_SILENCE_NS,
+    Stuck,
+    first_open,
+    hang_finding,
+    hangs,
+    is_left,
+    least_silence_ns,
+    lost_gap,
+    lost_ranks,
+)
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.exits import (
     Cause,
@@ -24,19 +38,8 @@ from syntony.workload.exits import (
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
-from syntony.workload.ranks import SYMMETRIC, Comm, Ranks
+from syntony.workload.ranks import Comm, Ranks
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-MIN_SILENCE_NS = 5 * S
-"""Minimum time without progress (taxonomy)."""
-LONGER = 10.0
-"""… and so many times the longest usual time between operations, the 99.9th percentile."""
-MISSED = 2
-"""Operations that others ended after a rank's last from which its newest rows are missing."""
-ACTION = (
-    "look at that rank's process and host (py-spy, flight recorder, kernel log); restart the job"
-    " from its checkpoint without it if it is dead"
-)
 
 ACTION_GONE = (
     "look why that rank ended (its output, exit status, kernel log: out of memory, Xid), or whether"
@@ -62,10 +65,6 @@ ACTION_HELD = {
     "t": "detach the debugger",
     "D": "look what it waits for (`/proc/PID/stack`, kernel log, mounts of file servers)",
 }
-ACTION_ALL = (
-    "look at the processes of all its ranks: one stopped within the operation (`ps`: state T or D,"
-    " py-spy), or the network lost it (`syntony incidents list`)"
-)
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
@@ -94,28 +93,16 @@ def _without_steps(facts: BundleFacts) -> list[Gap]:
 
 
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
-    stuck, ends, found, waiting = [], list[RuleFinding](), list[RuleFinding](), set[int]()
-    for comm in ranks.comms:
-        kind, lost = kinds_of(ranks, comm), _lost(ranks, comm)
-        seq = _first_open(comm, lost)
-        # Ranks that call different operations end by themselves, whichever is the first.
-        gone = None if differ(kind) else _gone(facts, ranks, comm, kind, seq)
-        if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
-            ends += gone
-            waiting |= _waiting(comm, seq)
-            continue
-        if not _hangs(comm, facts.end_ns, _least_silence_ns(kind)):
-            continue
-        absent = lost if seq is None else ~comm.present[:, seq]
-        if lost[absent].any() and lost[absent].all():
-            facts.gaps.append(_gap(comm, lost))
-        elif seq is not None and not _is_left(ranks, comm, seq):
-            stuck.append((comm, kind, seq, lost))
+    ends, stuck, waiting = _without_progress(facts, ranks)
     for comm, _, seq, _ in stuck:
-        waiting |= _waiting(comm, seq)
+        waiting |= waiting_ranks(ranks, comm, seq)
     if ends and facts.processes is not None:
         waiting |= facts.processes.ended.keys()  # because of the first of them
+    meeting = no_meeting(facts, ranks, stuck)
+    found = []
     for comm, kind, seq, lost in stuck:
+        if meeting and comm.name.startswith(MEETING):
+            continue
         finding = (
             _desync(facts, ranks, comm, kind, seq)
             or _held(facts, comm, seq)
@@ -123,7 +110,34 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
         )
         if finding is not None:
             found.append(finding)
-    return _earliest(facts, ends) + found
+    if not (found or ends or meeting):
+        found = deadlock(facts, ranks, stuck)
+    return _earliest(facts, ends) + meeting + found
+
+
+def _without_progress(
+    facts: BundleFacts, ranks: Ranks
+) -> tuple[list[RuleFinding], list[Stuck], set[int]]:
+    """Findings of ranks without which an operation cannot end, since they are gone; other
+    communicators that make no progress; ranks that wait because of the former."""
+    ends, stuck, waiting = list[RuleFinding](), list[Stuck](), set[int]()
+    for comm in (with_absent(ranks, each) for each in ranks.comms):
+        kind, lost = kinds_of(ranks, comm), lost_ranks(ranks, comm)
+        seq = first_open(comm, lost)
+        # Ranks that call different operations end by themselves, whichever is the first.
+        gone = None if differ(kind) else _gone(facts, ranks, comm, kind, seq)
+        if gone is not None and seq is not None and not is_left(ranks, comm, seq):
+            ends += gone
+            waiting |= waiting_ranks(ranks, comm, seq)
+            continue
+        if not hangs(ranks, comm, facts.end_ns, least_silence_ns(kind)):
+            continue
+        absent = lost if seq is None else ~comm.present[:, seq]
+        if lost[absent].any() and lost[absent].all():
+            facts.gaps.append(lost_gap(comm, lost))
+        elif seq is not None and not is_left(ranks, comm, seq):
+            stuck.append((comm, kind, seq, lost))
+    return ends, stuck, waiting
 
 
 def _earliest(facts: BundleFacts, ends: list[RuleFinding]) -> list[RuleFinding]:
@@ -135,11 +149,6 @@ def _earliest(facts: BundleFacts, ends: list[RuleFinding]) -> list[RuleFinding]:
     ranks = frozenset[int]().union(*(each.ranks for each in named))
     earliest = facts.processes.earliest(ranks)
     return [each for each in named if each.ranks & earliest]
-
-
-def _waiting(comm: Comm, seq: int) -> set[int]:
-    """Ranks that have begun an operation and not ended it."""
-    return set(comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)].tolist())
 
 
 def _gone(
@@ -160,7 +169,7 @@ def _gone(
     if not processes.ended_together:
         return [_ended_first(facts, comm, seq, gone, absent)] if gone else None
     # If nothing had moved for long when they ended, it hung before, for another reason.
-    hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
+    hung = hangs(ranks, comm, processes.first_end_ns, least_silence_ns(kinds))
     names = processes.ended_first
     why = cause(processes.ended, names, absent)
     # What hangs is killed; that it crashes, or fails before it comes, is what it hung for.
@@ -185,7 +194,7 @@ def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int
         return {}  # nobody needs all ranks for a send and its receive
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
     gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
-    absent, waits = set(comm.ranks[~begun].tolist()), _waiting(comm, seq)
+    absent, waits = set(comm.ranks[~begun].tolist()), waiting_ranks(ranks, comm, seq)
     ended_it = not (waits - gone.keys() or (waits and open_here.all()))
     if not gone or ended_it or (absent and not absent & gone.keys()):
         return {}
@@ -262,7 +271,7 @@ def _ended_first(
         if others := len(gone) - len(names):
             text += f", before {others} other{'s' * (others > 1)}"
     evidence = (Evidence("ended", text), _progress(comm, seq))
-    found = _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
+    found = hang_finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
     if one not in processes.ended or facts.end_ns - gone[one].last_ns > GRACE_NS:
         return found
     unheard = processes.unheard(absent, gone[one].last_ns)
@@ -324,80 +333,13 @@ def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
     one = held[names[0]]
     text = f"its process is {STATES[one.state]} for {format_ns(facts.end_ns - one.since_ns)}"
     evidence = (Evidence("state", text), _progress(comm, seq))
-    return _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_HELD[one.state])
+    return hang_finding(facts, comm, seq, names, evidence=evidence, action=ACTION_HELD[one.state])
 
 
 def _progress(comm: Comm, seq: int) -> Evidence:
     begun, done = comm.present[:, seq], comm.done[:, seq] != NULL
     return Evidence("seq", f"operation {comm.seqs[seq]} of {comm.name}: {begun.sum()} of"
                     f" {len(comm.ranks)} ranks enqueued it, {done.sum()} ended it")  # fmt: skip
-
-
-def _is_left(ranks: Ranks, comm: Comm, seq: int) -> bool:
-    """Whether the ranks of an operation that never ended gave the communicator up: all of them have
-    since ended operations that they began in others, `MIN_SILENCE_NS` later and more."""
-    table, begun = ranks.table, comm.enqueue[:, seq]
-    waits = comm.present[:, seq]
-    if not waits.any():
-        return False
-    here = table.codes("comm").codes == table.codes("comm").codes[comm.row.max()]
-    after = table.ints("enqueue_ns") > int(np.median(begun[waits])) + MIN_SILENCE_NS
-    same_job = table.codes("job").codes == table.codes("job").codes[comm.row.max()]
-    went_on = after & ~here & same_job & (table.ints("done_ns") != NULL)
-    return bool(np.isin(comm.ranks[waits], table.ints("rank")[went_on]).all())
-
-
-def _least_silence_ns(kinds: Ints) -> int:
-    """Minimum time without progress before a communicator counts as hanging. If its ranks differ,
-    it hangs: such jobs often end within a few seconds."""
-    return 0 if differ(kinds) else MIN_SILENCE_NS
-
-
-def _hangs(comm: Comm, end_ns: int, least_ns: int) -> bool:
-    """Whether an operation was begun, never ended, and nothing came after for `least_ns` and for
-    `LONGER` than usual."""
-    open_here = comm.present & (comm.done == NULL)
-    absent = ~comm.present[:, -1]
-    if not (comm.done != NULL).any() and not absent.any():
-        return False  # ends were not recorded, and nobody is behind
-    if not open_here.any() and not absent.any():
-        return False
-    known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
-    apart = np.diff(np.unique(np.max(comm.enqueue, axis=0)))
-    usual = float(np.quantile(apart, 0.999)) if len(apart) else 0.0
-    return end_ns - int(known.max()) > max(least_ns, LONGER * usual)
-
-
-def _lost(ranks: Ranks, comm: Comm) -> Flags:
-    """Ranks whose newest operations are not in the recording, (ranks,): others have ended several
-    for which all must have come. One alone may have ended by an error."""
-    ops = ranks.table.codes("op")
-    code = ops.codes[comm.row.max(axis=0)]
-    for_all = np.isin(code, [number for number, op in enumerate(ops.values) if op in SYMMETRIC])
-    ended = np.flatnonzero(for_all & (comm.done != NULL).any(axis=0))
-    places = np.arange(len(comm.seqs))
-    newest = np.where(comm.present, places, -1).max(axis=1)
-    lost: Flags = (ended[None, :] > newest[:, None]).sum(axis=1) >= MISSED
-    return lost
-
-
-def _gap(comm: Comm, lost: Flags) -> Gap:
-    names = ", ".join(map(str, comm.ranks[lost][:5].tolist()))
-    return Gap(
-        "collectives",
-        f"the newest operations of ranks {names} of {comm.name} are missing: others ended them",
-        "hang",
-    )
-
-
-def _first_open(comm: Comm, lost: Flags) -> int | None:
-    """The first operation that a rank did not end or never enqueued, of those whose rows are
-    there."""
-    open_here = comm.present & (comm.done == NULL)
-    columns = np.flatnonzero(((open_here | ~comm.present) & ~lost[:, None]).any(axis=0))
-    last_whole = np.flatnonzero((comm.done != NULL).all(axis=0) & comm.present.all(axis=0))
-    after = columns[columns > (last_whole[-1] if len(last_whole) else -1)]
-    return int(after[0]) if len(after) else None
 
 
 def _desync(
@@ -423,7 +365,7 @@ def _desync(
     text = f"its operation {comm.seqs[seq]} of {comm.name} is {other}, the others' {usual}"
     if due in order:
         text += ", which until then always came next"
-    return _finding(
+    return hang_finding(
         facts, comm, seq, odd, evidence=(Evidence("op", text),), sure=not tied,
         other="all ranks came" if len(here) == len(comm.ranks) else
         "those that came differ")  # fmt: skip
@@ -440,53 +382,19 @@ def _missing(
     text = f"operation {comm.seqs[seq]} of {comm.name}: {len(comm.ranks) - len(absent)} of"
     if roots:
         text += f" {len(comm.ranks)} ranks wait since it was enqueued"
-        return _finding(facts, comm, seq, roots, evidence=(Evidence("seq", text),))
+        evidence = Evidence("seq", text), *_unseen(facts, comm, roots)
+        return hang_finding(facts, comm, seq, roots, evidence=evidence)
     text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
-    return _finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),), sure=False,
+    return hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),), sure=False,
                     other="all ranks have the same operation")  # fmt: skip
 
 
-def _finding(
-    facts: BundleFacts,
-    comm: Comm,
-    seq: int,
-    odd: list[int],
-    *,
-    evidence: tuple[Evidence, ...],
-    sure: bool | None = None,
-    other: str = "the others have the same operation",
-    action: str = "",
-) -> RuleFinding:
-    """A hang in an operation, of the odd ranks, or of the communicator if there are none.
-
-    Args:
-        facts: of the bundle.
-        comm: the communicator.
-        seq: the operation.
-        odd: ranks at fault.
-        evidence: the first says why.
-        sure: whether it can be no others; None: if it is one rank.
-        other: why no other rank left an operation out.
-        action: what to do; empty: what is usual.
-    """
-    is_sure = len(odd) == 1 if sure is None else sure
-    enqueued = comm.enqueue[comm.present[:, seq], seq]
-    onset_ns = int(np.median(enqueued)) if len(enqueued) else facts.begin_ns
-    silence = format_ns(max(0, facts.end_ns - onset_ns))
-    no_progress = f"no progress for {silence} until the recording ends"
-    ranks = facts.ranks
-    assert ranks is not None  # noqa: S101 - a communicator
-    those = odd or [int(rank) for rank in comm.ranks]
-    return RuleFinding(
-        fault=FaultClass.HANG,
-        subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
-        onset_ns=onset_ns, last_ns=max(onset_ns, facts.end_ns),
-        confidence=confidence(0.98, *(True if each else None for each in (is_sure, odd))),
-        evidence=(*evidence, Evidence("enqueue_ns", no_progress)),
-        alternatives=(
-            weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
-            weigh(FaultClass.HANG, True, other),
-        ),
-        action=action or (ACTION if odd else ACTION_ALL), ranks=frozenset(those),
-        hosts=frozenset(ranks.host.get(rank, "") for rank in those),
-    )  # fmt: skip
+def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:
+    """What is known of ranks that never came."""
+    if facts.processes is None or comm.present[np.isin(comm.ranks, roots)].any():
+        return []
+    known = [rank for rank in roots if facts.processes.has(rank)]
+    text = "no process of it is recorded: it was not started, or no agent runs on its host"
+    if known:
+        text = f"its process runs on {facts.processes.host(known[0])}, and has not come there yet"
+    return [Evidence("ended", text)]

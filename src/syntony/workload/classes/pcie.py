@@ -65,7 +65,7 @@ def _gpus(facts: BundleFacts) -> list[RuleFinding]:
     speed, most = _bandwidth(gpus)
     limit = _most(most)
     found = []
-    for slow in ranks.late.values():
+    for slow in facts.late_ranks.values():
         gpu = ranks.gpu.get(slow.rank, "")
         row = gpus.index.get(gpu)
         if row is None:

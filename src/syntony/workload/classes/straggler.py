@@ -10,6 +10,7 @@ from syntony.workload.classes import host_jitter
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import median
+from syntony.workload.late_stages import unequal_stages
 from syntony.workload.processes import STATES
 from syntony.workload.ranks import Ranks, SlowRank
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -33,13 +34,15 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     ranks = facts.ranks
     if ranks is None:
         return []
-    found = [_finding(facts, ranks, slow) for slow in ranks.late.values()
+    found = [_finding(facts, ranks, slow) for slow in facts.late_ranks.values()
              if not slow.other_work and not explained_by_work(facts, slow)
              and not _waits_for_data(facts, slow)
              and not _computes_as_others(facts, slow)
              and not host_jitter.is_short(facts, ranks.host.get(slow.rank, ""), slow.begin_ns,
                                           slow.last_ns)
              and (not slow.brief or _gpu_is_late(ranks, slow))]  # fmt: skip
+    if not found:
+        facts.gaps += unequal_stages(ranks, facts.steps)
     # Without recorded ends, a rank may be late because the previous operation released it late,
     # like others.
     return found if "done_ns" in ranks.table or len(found) == 1 else []
@@ -111,6 +114,11 @@ def _is_held(facts: BundleFacts, slow: SlowRank) -> list[Evidence]:
 
 def lag(slow: SlowRank) -> Evidence:
     """How far a rank is behind."""
+    if not slow.peers:
+        return Evidence(
+            "enqueue_ns", f"in {slow.late} of {slow.operations} steps it computes"
+            f" {format_ns(slow.excess_ns)} longer than its usual {format_ns(slow.usual_ns)}, and"
+            " the other stages do not", slow.usual_ns + slow.excess_ns, slow.usual_ns)  # fmt: skip
     return Evidence(
         "enqueue_ns", f"in {slow.late} of {slow.operations} operations it comes"
         f" {format_ns(slow.excess_ns)} after its peers, which take {format_ns(slow.usual_ns)} by"

@@ -14,6 +14,9 @@ class Work:
     def is_completed(self) -> bool:
         return time.monotonic() >= self._until_s
 
+    def wait(self) -> None:
+        time.sleep(max(0.0, self._until_s - time.monotonic()))
+
 
 WORLD = Group()
 
@@ -71,3 +74,65 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """As before torch 2.13, which has another name for it."""
     return Work(time.monotonic()) if async_op else None
+
+
+def get_global_rank(group: object, group_rank: int) -> int:
+    return group_rank
+
+
+def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: object) -> Any:
+    yield None, rank, world_size
+
+
+def init_process_group(  # noqa: PLR0917 - as torch has it
+    backend: str | None = None, init_method: str | None = None, timeout: object = None,
+    world_size: int = -1, rank: int = -1, store: object = None,
+) -> None:  # fmt: skip
+    if store is None:
+        next(rendezvous(init_method or "env://", rank, world_size))
+    if backend == "hangs":
+        time.sleep(3600)
+
+
+class P2POp:
+    def __init__(self, op: Any, tensor: Any, peer: int) -> None:
+        self.op, self.tensor, self.peer = op, tensor, peer
+
+
+def isend(
+    tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0,
+    group_dst: int | None = None,
+) -> Work | None:  # fmt: skip
+    return Work(time.monotonic() + 0.05)
+
+
+def irecv(
+    tensor: Any, src: int | None = None, group: Any = None, tag: int = 0,
+    group_src: int | None = None,
+) -> Work | None:  # fmt: skip
+    return Work(time.monotonic() + 0.05)
+
+
+def send(
+    tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0,
+    group_dst: int | None = None,
+) -> None:  # fmt: skip
+    """As torch 2.13 has it."""
+    isend(tensor, group=group, tag=tag, group_dst=group_dst if dst is None else dst)
+
+
+def recv(
+    tensor: Any, src: int | None = None, group: Any = None, tag: int = 0,
+    group_src: int | None = None,
+) -> int:  # fmt: skip
+    """As before torch 2.13."""
+    time.sleep(0.01)
+    return 1 if src is None else src
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """As with NCCL: one end for all."""
+    for each in p2p_op_list:
+        each.op(each.tensor, group=None, tag=0, **{
+            "group_dst" if each.op is isend else "group_src": each.peer})  # fmt: skip
+    return [Work(time.monotonic() + 0.05)]

@@ -1,0 +1,151 @@
+"""The ring of records that the agent reads, and the thread that hands it over and waits for the
+ends of operations; see `syntony_job_hook`."""
+
+import collections
+import fcntl
+import itertools
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+MAGIC, VERSION = b"SYNOPS01", 1
+SLOTS, COMMS = 8192, 64
+HEADER = struct.Struct("=8sIIiiQQ88x")
+"""Magic, version, slots, rank, ranks, newest record, operations that were not recorded."""
+NEWEST_PLACE, LOST_PLACE = 3, 4
+"""Of the header's 64-bit words."""
+COMM = struct.Struct("=II56s")
+"""Ranks, length of the name, name."""
+RECORD = struct.Struct("=HHIQQqqq8xQ")
+"""Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
+instants or durations, by kind; last the number of the record, from 1."""
+COMMS_AT = HEADER.size
+RECORDS_AT = COMMS_AT + COMMS * COMM.size
+PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.size
+BEGIN, END, STEP, WAIT = 1, 2, 3, 4
+MOST_OPEN = 1024
+"""Maximum operations whose end is waited for at a time."""
+POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
+_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_F_ADD_SEALS = 1033
+
+
+class Page:
+    """The ring, and the thread that hands it to the agent and waits for the ends of operations."""
+
+    def __init__(self, path):
+        self._path = path
+        self._fd = os.memfd_create("syntony-ops", os.MFD_CLOEXEC | 0x2)  # MFD_ALLOW_SEALING
+        os.ftruncate(self._fd, PAGE_BYTES)
+        self._memory = mmap.mmap(self._fd, PAGE_BYTES)
+        fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
+        HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
+        self._words = memoryview(self._memory).cast("Q")
+        self.put = _putter(self._memory, self._words)
+        """Writes one record: kind, operation, communicator and the values by kind."""
+        self._lost = itertools.count(1)
+        self._open: Any = collections.deque()
+        self._wake = threading.Event()
+        self._agent: Any = None
+        self._thread: Any = None
+        self.asking = threading.Lock()
+        """Held while GPUs are queried, which must not happen while a graph is captured."""
+        self.captures = 0
+
+    def place(self, rank, ranks):
+        struct.pack_into("=ii", self._memory, 16, rank, ranks)
+
+    def start(self):
+        self._thread = threading.Thread(target=self._run, name="syntony", daemon=True)
+        self._thread.start()
+
+    def lose(self):
+        """Count an operation that is not recorded."""
+        self._words[LOST_PLACE] = next(self._lost)
+
+    def name(self, comm, text, ranks):
+        data = text.encode("ascii", "replace")[-56:]
+        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
+
+    def watch(self, comm, operation, seq, ended):
+        """Record the end of an operation when `ended()` returns true."""
+        if len(self._open) >= MOST_OPEN:
+            self.end(comm, operation, seq)  # rather early than never: no end is a hang
+            self.lose()
+            return
+        self._open.append((comm, operation, seq, ended))
+        self._wake.set()
+
+    def end(self, comm, operation, seq):
+        self.put(END, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
+
+    def _run(self):
+        look_s = 0.0
+        while True:
+            try:
+                now_s = time.monotonic()
+                if now_s >= look_s:
+                    look_s = now_s + (IDLE_S if self._connected() else RETRY_S)
+                self._poll()
+                self._wake.wait(POLL_S if self._open else IDLE_S)
+                self._wake.clear()
+                if self._open:
+                    time.sleep(POLL_S)
+            except Exception:
+                time.sleep(IDLE_S)
+
+    def _poll(self):
+        for _ in range(len(self._open)):
+            comm, operation, seq, ended = each = self._open.popleft()
+            try:
+                with self.asking:
+                    over = not self.captures and ended()
+            except Exception:
+                over = True  # it failed: the program gets the error
+            if over:
+                self.end(comm, operation, seq)
+            else:
+                self._open.append(each)
+
+    def _connected(self):
+        if self._agent is not None:
+            try:
+                if self._agent.recv(1):
+                    return True
+            except BlockingIOError:
+                return True
+            except OSError:
+                pass
+            self._agent.close()
+            self._agent = None
+        agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            agent.settimeout(1.0)
+            agent.connect(self._path)
+            rights = struct.pack("=i", self._fd)
+            agent.sendmsg([b"\x01"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            agent.setblocking(False)
+        except OSError:
+            agent.close()
+            return False
+        self._agent = agent
+        return True
+
+
+def _putter(memory, words):
+    """`Page.put`, with only the names that it needs: in a step each look-up is a line of memory
+    that is not in a cache."""
+    number_next = itertools.count(1).__next__  # one step of the interpreter: threads need no lock
+    pack_into, size, slots, begin = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
+
+    def put(kind, operation, comm, *rest):
+        number = number_next()
+        at = begin + (number - 1) % slots * size
+        pack_into(memory, at, kind, operation, comm, *rest, number)
+        words[NEWEST_PLACE] = number
+
+    return put
