@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from syntony.audit.facts import Facts
+from syntony.audit.facts import FactError, Facts
 from syntony.audit.result import ComparedValue, Result, Status, Suspect, Value
 
 
@@ -145,12 +145,14 @@ class HostCheck(Check):
         status = Status.PASS if ok else bad
         return self.result(status, subject(host, at), got, expected, evidence, **words)  # type: ignore[arg-type]
 
-    @staticmethod
-    def softened(result: Result) -> Result:
-        """Turn a failure into a warning."""
-        if result.status is not Status.FAIL:
-            return result
-        return msgspec.structs.replace(result, status=Status.WARN)
+    def part(
+        self, host: Facts, results: Iterator[Result | ComparedValue], at: str = ""
+    ) -> Iterator[Result | ComparedValue]:
+        """Run one part of the check; where it cannot be read, the others keep their verdicts."""
+        try:
+            yield from results
+        except FactError as error:
+            yield self.unknown(host, str(error), at)
 
     def unknown(self, host: Facts, reason: str, at: str = "") -> Result:
         """The result of a check that could not be measured."""

@@ -74,3 +74,19 @@ class Facts(Protocol):
     def later(self, after_ns: int) -> Facts | None:
         """The same host at least `after_ns` after its first look; None where there was only one."""
         ...
+
+
+def text(host: Facts, path: str) -> str:
+    """A file's text; empty where it cannot be read."""
+    try:
+        return host.read(path)
+    except FactError:
+        return ""
+
+
+def needed(host: Facts, *command: str) -> str:
+    """The output of a program without which nothing is known. Raises `UnreadableError`."""
+    try:
+        return host.run(*command)
+    except AbsentError as error:
+        raise UnreadableError(str(error)) from error

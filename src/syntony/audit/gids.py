@@ -11,8 +11,8 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-from syntony.audit.facts import FactError, Facts
-from syntony.audit.rdma import RdmaPort, text
+from syntony.audit.facts import FactError, Facts, text
+from syntony.audit.rdma import RdmaPort
 
 _UNSET = ipaddress.IPv6Address(0)
 _VERSIONS = {"RoCE v1": 1, "IB/RoCE v1": 1, "RoCE v2": 2}

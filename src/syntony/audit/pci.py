@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError, text
 
 DEVICES = "/sys/bus/pci/devices"
 CLASS_NET = "/sys/class/net"
@@ -82,16 +82,21 @@ def _device(host: Facts, address: str) -> PciDevice:
 
 def hexadecimal(host: Facts, path: str) -> int:
     """A file such as ``vendor``: ``0x10de``; 0 where it is missing or makes no sense."""
-    try:
-        text = host.read(path)
-    except FactError:
-        return 0
-    return int(text, 16) if re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text) else 0
+    number = text(host, path)
+    return int(number, 16) if re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", number) else 0
 
 
 def is_virtual_function(host: Facts, address: str) -> bool:
     """Whether the device is an SR-IOV function of another."""
     return host.exists(f"{DEVICES}/{address}/physfn")
+
+
+def way_to_root(host: Facts, address: str) -> tuple[str, ...]:
+    """`path_to_root`, or the device alone where that is unknown."""
+    try:
+        return path_to_root(host, address)
+    except FactError:
+        return (address,)
 
 
 def path_to_root(host: Facts, address: str) -> tuple[str, ...]:

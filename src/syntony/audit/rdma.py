@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from syntony.audit.check import HostCheck
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError, needed, text
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
 from syntony.audit.result import ComparedValue, Result
@@ -168,7 +168,7 @@ def interfaces_of(host: Facts, netdev: str) -> frozenset[str]:
 def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
     """The interfaces' addresses with their prefixes, none link-local, IPv4 first. Raises
     `FactError`: `ip` is not there, or printed something else."""
-    reported = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
+    reported = json_of(needed(host, "ip", "-j", "address", "show"), "`ip -j address`")
     wanted = frozenset(names)
     found: list[IPInterface] = []
     for link in reported if isinstance(reported, list) else ():
@@ -194,14 +194,6 @@ def rdma_ports(host: Facts) -> tuple[RdmaPort, ...]:
         if names:
             raise UnreadableError(f"{CLASS} has {' '.join(names[:4])}, but no port can be read")
     return tuple(_port(host, snapshot) for snapshot in snapshots)
-
-
-def text(host: Facts, path: str) -> str:
-    """A file's text; empty where it cannot be read."""
-    try:
-        return host.read(path)
-    except FactError:
-        return ""
 
 
 def number_of(text_: str) -> int | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.initialized import SPARE
-from syntony.audit.facts import AbsentError, FactError, Facts
+from syntony.audit.facts import AbsentError, Facts, text
 from syntony.audit.majority import own_vote
 from syntony.audit.parse.text import whole
 from syntony.audit.pci import CLASS_NET
@@ -22,7 +22,6 @@ from syntony.audit.rdma import (
     is_spare,
     number_of,
     rdma_devices,
-    text,
 )
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
@@ -60,7 +59,7 @@ class PortActive(RdmaPortCheck):
         if active and port.layer == "InfiniBand":
             yield from self._managed(host, port)
         if active and port.netdev:
-            yield from self._interface(host, port)
+            yield from self.part(host, self._interface(host, port), port.name)
 
     def _managed(self, host: Facts, port: RdmaPort) -> Iterator[Result]:
         for name, value in (("lid", port.lid), ("sm_lid", port.sm_lid)):
@@ -72,11 +71,7 @@ class PortActive(RdmaPortCheck):
 
     def _interface(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         path = f"{CLASS_NET}/{port.netdev}/operstate"
-        try:
-            state = host.read(path)
-        except FactError as error:
-            yield self.unknown(host, str(error), port.name)
-            return
+        state = host.read(path)
         if port.layer == "Ethernet":
             yield self.verdict(state == "up", host, f"{port.netdev} {state}", "up", path,
                                at=port.name)  # fmt: skip
@@ -172,10 +167,7 @@ class PortMtu(RdmaCheck):
             if not port.netdev or is_spare(host, port):
                 continue
             path = f"{CLASS_NET}/{port.netdev}/mtu"
-            try:
-                mtu = whole(host.read(path))
-            except FactError:
-                mtu = None
+            mtu = whole(text(host, path))
             reported += 1
             if mtu is None:
                 yield self.unknown(host, f"{path} reports no number", port.name)

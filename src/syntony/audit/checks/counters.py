@@ -205,7 +205,7 @@ class LosslessQueues(RdmaCheck):
             if port.layer != "Ethernet":
                 continue
             reported += 1
-            yield from self._pfc(host, port)
+            yield from self.part(host, self._pfc(host, port), port.name)
             yield from self._rest(host, port)
         if not reported:
             yield self.skip(host, "no RoCE port here")
@@ -214,11 +214,7 @@ class LosslessQueues(RdmaCheck):
         if not port.netdev:
             yield self.unknown(host, "no interface is known for this port", port.name)
             return
-        try:
-            reported = json_of(host.run("dcb", "-j", "pfc", "show", "dev", port.netdev), "`dcb`")
-        except FactError as error:
-            yield self.unknown(host, str(error), port.name)
-            return
+        reported = json_of(host.run("dcb", "-j", "pfc", "show", "dev", port.netdev), "`dcb`")
         on = pfc_priorities(reported)
         if on is None:
             yield self.unknown(host, "`dcb pfc show` reports no priorities", port.name)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError, text
 from syntony.audit.parse.text import json_of
-from syntony.audit.rdma import text
 from syntony.audit.result import ComparedValue, Result, Suspect
 
 _DF = ("df", "-P", "-k", "--local", "--exclude-type=tmpfs", "--exclude-type=devtmpfs",
@@ -45,27 +44,20 @@ class Disks(HostCheck):
     limits: Input
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        yield from self._each(host, self._room)
-        yield from self._each(host, self._mounts)
-        yield from self._each(host, self._controllers)
-
-    def _each(self, host: Facts, look: Callable[[Facts], Iterator[Result]]) -> Iterator[Result]:
-        """Run one part of the check; if it cannot be read, the others keep their verdicts."""
-        try:
-            yield from look(host)
-        except FactError as error:
-            yield self.unknown(host, str(error))
+        yield from self.part(host, self._room(host))
+        yield from self.part(host, self._mounts(host))
+        yield from self.part(host, self._controllers(host))
 
     def _room(self, host: Facts) -> Iterator[Result]:
         try:
-            text = host.run(*_DF)
+            table = host.run(*_DF)
         except UnreadableError as error:
             if "no file systems processed" not in str(error):
                 raise
-            text = ""
-        rows = [_DF_ROW.match(line) for line in text.splitlines()[1:]]
+            table = ""
+        rows = [_DF_ROW.match(line) for line in table.splitlines()[1:]]
         found = [row for row in rows if row is not None and int(row[2]) > 0]
-        if text and not found:
+        if table and not found:
             raise UnreadableError("`df` reported no local file system")
         if not found:
             yield self.skip(host, "no local file system here (`df` reported none)", "room")
@@ -132,10 +124,7 @@ def mounts_of(text: str) -> tuple[Mount, ...]:
 
 
 def _read_only(host: Facts) -> list[Mount]:
-    try:
-        return [mount for mount in mounts_of(host.read("/proc/mounts")) if "ro" in mount.options]
-    except FactError:
-        return []
+    return [mount for mount in mounts_of(text(host, "/proc/mounts")) if "ro" in mount.options]
 
 
 def _made_read_only(host: Facts, mounts: list[Mount]) -> list[Mount]:

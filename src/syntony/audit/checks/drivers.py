@@ -133,7 +133,7 @@ class FabricManager(NvidiaCheck):
             )
         if self._has_switch(host):
             yield self._service(host)
-            yield from self._version(host, smi.driver)
+            yield from self.part(host, self._version(host, smi.driver), "version")
 
     @staticmethod
     def _has_switch(host: Facts) -> bool:
@@ -146,12 +146,8 @@ class FabricManager(NvidiaCheck):
         state = service_state(host, "nvidia-fabricmanager")
         return self.verdict(state == "active", host, state, "active", self.reads[0][2:])
 
-    def _version(self, host: Facts, driver: str) -> Iterator[Result | ComparedValue]:
-        try:
-            match = _FM_VERSION.search(host.run("nv-fabricmanager", "--version"))
-        except FactError as error:
-            yield self.unknown(host, str(error), "version")
-            return
+    def _version(self, host: Facts, driver: str) -> Iterator[Result]:
+        match = _FM_VERSION.search(host.run("nv-fabricmanager", "--version"))
         got = match[1] if match else "no version"
         yield self.verdict(
             got == driver, host, got, driver, "nv-fabricmanager --version", at="version"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError, text
 from syntony.audit.parse.proc_routes import default_routes_4, default_routes_6
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
@@ -31,10 +32,7 @@ class DefaultGateway(NamedTuple):
 def default_routes(host: Facts) -> tuple[DefaultGateway, ...]:
     """Every default route, IPv4 before IPv6. Raises `FactError` where no table is reported."""
     four = default_routes_4(host.read("/proc/net/route"))
-    try:
-        six = default_routes_6(host.read("/proc/net/ipv6_route"))
-    except FactError:
-        six = ()
+    six = default_routes_6(text(host, "/proc/net/ipv6_route"))
     found = [DefaultGateway("IPv4", name) for name in four]
     return (*found, *(DefaultGateway("IPv6", name) for name in six))
 
@@ -68,7 +66,22 @@ class DefaultRoute(HostCheck):
             yield self.skip(host, "no default route")
 
 
-class Interface(HostCheck):
+class FrontendCheck(HostCheck):
+    """A check of the front end's interfaces, which hosts without a default route skip."""
+
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
+        names = default_interfaces(host)
+        if names:
+            yield from self.look(host, names)
+        else:
+            yield self.skip(host, "no default route")
+
+    @abstractmethod
+    def look(self, host: Facts, names: tuple[str, ...]) -> Iterator[Result | ComparedValue]:
+        """Like `HostCheck.test`, for the interfaces of default routes."""
+
+
+class Interface(FrontendCheck):
     """The front-end interface is up, at full speed, with both legs of its bond.
 
     Expected results: carrier, full duplex; MTU and speed equal to the expected values; of a bond,
@@ -87,10 +100,7 @@ class Interface(HostCheck):
         Key("fe.speed", "Mb/s of the front-end interface", unit="Mb/s"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        names = default_interfaces(host)
-        if not names:
-            yield self.skip(host, "no default route")
+    def look(self, host: Facts, names: tuple[str, ...]) -> Iterator[Result | ComparedValue]:
         for name in names:
             base = f"{CLASS_NET}/{name}"
             state = host.read(f"{base}/operstate")
@@ -98,35 +108,24 @@ class Interface(HostCheck):
             yield self.verdict(state in {"up", "unknown"}, host, state, "up", f"{base}/operstate",
                                at=name)  # fmt: skip
             for key, file in (("fe.mtu", "mtu"), ("fe.speed", "speed")):
-                value = self._number(host, f"{base}/{file}")
-                if value is not None:
+                value = whole(text(host, f"{base}/{file}"))
+                if value is not None:  # a virtual interface has no speed
                     yield self.reading(host, key, value, name, evidence=f"{base}/{file}")
             yield from self._duplex(host, name)
             yield from self._bond(host, name)
 
-    @staticmethod
-    def _number(host: Facts, path: str) -> int | None:
-        try:
-            return whole(host.read(path))
-        except FactError:
-            return None  # a virtual interface has no speed
-
     def _duplex(self, host: Facts, name: str) -> Iterator[Result]:
-        try:
-            duplex = host.read(f"{CLASS_NET}/{name}/duplex")
-        except FactError:
-            return
-        if duplex != "unknown":
+        duplex = text(host, f"{CLASS_NET}/{name}/duplex")
+        if duplex not in {"", "unknown"}:
             yield self.verdict(duplex == "full", host, duplex, "full", f"{CLASS_NET}/{name}/duplex",
                                at=name)  # fmt: skip
 
     def _bond(self, host: Facts, name: str) -> Iterator[Result]:
         path = f"/proc/net/bonding/{name}"
         try:
-            text = host.read(path)
+            legs = parse_bond(host.read(path))
         except AbsentError:
             return
-        legs = parse_bond(text)
         if not legs:
             yield self.unknown(host, f"{path} reports no leg", name)
             return
@@ -154,7 +153,7 @@ _ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fi
 _LOOK_NS = 3_000_000_000
 
 
-class Errors(HostCheck):
+class Errors(FrontendCheck):
     """The front-end interface counts no errors.
 
     Expected results: no error counted between two looks 3 s apart, and fewer than one in a million
@@ -173,10 +172,7 @@ class Errors(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        names = default_interfaces(host)
-        if not names:
-            yield self.skip(host, "no default route")
+    def look(self, host: Facts, names: tuple[str, ...]) -> Iterator[Result | ComparedValue]:
         for name in names:
             first = self._counts(host, name)
             packets = first.pop("rx_packets", 0) + first.pop("tx_packets", 0)
@@ -204,18 +200,12 @@ class Errors(HostCheck):
 
     @staticmethod
     def _counts(host: Facts, name: str) -> dict[str, int]:
-        found = {}
-        for key in (*_ERRORS, "rx_packets", "tx_packets"):
-            try:
-                value = whole(host.read(f"{CLASS_NET}/{name}/statistics/{key}"))
-            except FactError:
-                continue
-            if value is not None:
-                found[key] = value
-        return found
+        read = {key: whole(text(host, f"{CLASS_NET}/{name}/statistics/{key}"))
+                for key in (*_ERRORS, "rx_packets", "tx_packets")}  # fmt: skip
+        return {key: value for key, value in read.items() if value is not None}
 
 
-class Address(HostCheck):
+class Address(FrontendCheck):
     """The host has its address, its name leads there, and no other host has it.
 
     Expected results: the default interface has a global address that is not tentative or found to
@@ -237,19 +227,12 @@ class Address(HostCheck):
         Key("fe.dns", "sorted addresses of the name servers"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        names = default_interfaces(host)
-        if not names:
-            yield self.skip(host, "no default route")
-            return
+    def look(self, host: Facts, names: tuple[str, ...]) -> Iterator[Result | ComparedValue]:
         own = records(json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`"))
         for name in names:
             yield from self._own(host, name, own)
         for look in (self._name, self._servers, self._gateways):
-            try:
-                yield from look(host)
-            except FactError as error:
-                yield self.unknown(host, str(error), look.__name__.strip("_"))
+            yield from self.part(host, look(host), look.__name__.strip("_"))
 
     def _own(
         self, host: Facts, name: str, links: list[dict[str, Any]]
@@ -272,14 +255,14 @@ class Address(HostCheck):
 
     def _name(self, host: Facts) -> Iterator[Result]:
         try:
-            text = host.run("getent", "ahosts", host.host)
+            answer = host.run("getent", "ahosts", host.host)
         except AbsentError as error:
             raise UnreadableError(str(error)) from error
         except UnreadableError:
             yield self.verdict(False, host, "does not resolve", "an address", "getent ahosts",
                                at="name", bad=Status.WARN)  # fmt: skip
             return
-        found = {line.split()[0] for line in text.splitlines() if line.split()}
+        found = {line.split()[0] for line in answer.splitlines() if line.split()}
         outside = {each for each in found if not _is_loopback(each)}
         yield self.verdict(bool(outside), host, " ".join(sorted(found)), "not only a loopback",
                            "getent ahosts", at="name", bad=Status.WARN)  # fmt: skip

@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.checks.disks import mounts_of
-from syntony.audit.checks.frontend import default_interfaces, records
+from syntony.audit.checks.frontend import FrontendCheck, records
 from syntony.audit.facts import AbsentError, Facts, UnreadableError
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
@@ -84,7 +84,7 @@ _USUAL_SIZES = (56, 1472, 8972, 8972 + 184)
 _RECEIVED = re.compile(r"(\d{1,6}) packets transmitted, (\d{1,6}) (?:packets )?received")
 
 
-class FrontEndPathMtu(HostCheck):
+class FrontEndPathMtu(FrontendCheck):
     """Packets as large as the interface allows reach every peer.
 
     Expected results: one of three pings with the don't-fragment bit and the front-end MTU comes
@@ -110,13 +110,9 @@ class FrontEndPathMtu(HostCheck):
                  for peer in self.limits.peers for size in _USUAL_SIZES)  # fmt: skip
         return (*pings, *self.reads[1:])
 
-    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
+    def look(self, host: Facts, names: tuple[str, ...]) -> Iterator[Result | ComparedValue]:
         if not self.limits.peers:
             yield self.skip(host, 'no peers; name them in the spec: [checks."fe.pmtu"] peers')
-            return
-        names = default_interfaces(host)
-        if not names:
-            yield self.skip(host, "no default route")
             return
         mtu = whole(host.read(f"{CLASS_NET}/{names[0]}/mtu"))
         if mtu is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.environment import inherited
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import FactError, Facts, needed, text
 from syntony.audit.gids import Gid, Preference, gid_table, nccl_choice, preference
 from syntony.audit.parse.text import json_of
 from syntony.audit.rdma import (
@@ -19,7 +19,6 @@ from syntony.audit.rdma import (
     addresses_of,
     interfaces_of,
     number_of,
-    text,
 )
 from syntony.audit.result import ComparedValue, Result, Suspect
 from syntony.links.ports import PortState
@@ -192,11 +191,8 @@ class GidAddresses(RdmaCheck):
         if not nets:
             yield self.skip(host, "no RoCE interface here")
             return
-        try:
-            own = {name: found for name in sorted(nets, key=lambda net: natural(nets[net]))
-                   if (found := addresses_of(host, interfaces_of(host, name)))}  # fmt: skip
-        except AbsentError as error:
-            raise UnreadableError(str(error)) from error
+        own = {name: found for name in sorted(nets, key=lambda net: natural(nets[net]))
+               if (found := addresses_of(host, interfaces_of(host, name)))}  # fmt: skip
         for name, addresses in own.items():
             for address in addresses:
                 yield self.reading(host, "be.address", str(address.ip), name,
@@ -231,10 +227,7 @@ class GidAddresses(RdmaCheck):
 
     @staticmethod
     def _rules(host: Facts) -> set[str]:
-        try:
-            reported = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
-        except AbsentError as error:
-            raise UnreadableError(str(error)) from error
+        reported = json_of(needed(host, "ip", "-j", "rule", "show"), "`ip -j rule`")
         rows = reported if isinstance(reported, list) else ()
         return {str(each.get("src")) for each in rows if isinstance(each, dict)}
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, needed
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
 from syntony.audit.presence import PRESENT
@@ -117,12 +117,11 @@ class Driver(RdmaCheck):
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         yield from self._nodes(host, ports)
         yield from self._umad(host, ports)
-        try:
-            text = kernel_log(host)
-        except UnreadableError as error:
-            yield self.unknown(host, str(error), "firmware")
-            return
-        found = [each for line in lines_of(text) if (each := classify(line)) is not None
+        yield from self.part(host, self._firmware(host), "firmware")
+
+    def _firmware(self, host: Facts) -> Iterator[Result]:
+        lines = lines_of(kernel_log(host))
+        found = [each for line in lines if (each := classify(line)) is not None
                  and each.kind is Kind.HOST and "firmware" in each.meaning]  # fmt: skip
         for each in found[:8]:
             yield self.verdict(False, host, each.meaning, "none", each.text[:160],
@@ -182,10 +181,7 @@ class PortAuthentication(RdmaCheck):
         for port in ports:
             if port.netdev not in controlled:
                 continue
-            try:
-                text = host.run("wpa_cli", "-i", port.netdev, "status")
-            except AbsentError as error:
-                raise UnreadableError(str(error)) from error
+            text = needed(host, "wpa_cli", "-i", port.netdev, "status")
             match = re.search(r"^Supplicant PAE state=(\S+)", text, re.MULTILINE)
             if match is None:
                 yield self.unknown(host, "wpa_cli reports no PAE state", port.name)

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError
 from syntony.audit.parse.text import number_of
 from syntony.audit.rdma import compute_ports, rdma_devices
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
@@ -47,28 +47,27 @@ class Limits(HostCheck):
         path = f"/proc/{self.limits.process}/limits"
         reported = {match[1]: match[2] for match in _LIMIT.finditer(host.read(path))}
         rdma = bool(rdma_devices(host))
-        locked = self._one(host, reported, "Max locked memory", self.limits.memlock_bytes)
-        yield locked if rdma else self.softened(locked)
-        yield self.softened(self._one(host, reported, "Max open files", self.limits.open_files))
-        yield self._maps(host)
+        yield self._one(host, reported, "Max locked memory", self.limits.memlock_bytes,
+                        Status.FAIL if rdma else Status.WARN)  # fmt: skip
+        yield self._one(host, reported, "Max open files", self.limits.open_files, Status.WARN)
+        yield from self.part(host, self._maps(host), "max_map_count")
 
-    def _one(self, host: Facts, reported: dict[str, str], name: str, least: int) -> Result:
+    def _one(
+        self, host: Facts, reported: dict[str, str], name: str, least: int, bad: Status
+    ) -> Result:
         path = f"/proc/{self.limits.process}/limits"
         value = reported.get(name)
         at = name.removeprefix("Max ")
         if value is None:
             return self.unknown(host, f"{path} does not tell it", at)
         enough = value == "unlimited" or int(value) >= least
-        return self.verdict(enough, host, value, f"unlimited or ≥ {least}", path, at=at)
+        return self.verdict(enough, host, value, f"unlimited or ≥ {least}", path, at=at, bad=bad)
 
-    def _maps(self, host: Facts) -> Result:
-        path, at = "/proc/sys/vm/max_map_count", "max_map_count"
-        try:
-            value = number_of(host.read(path), path)
-        except FactError as error:
-            return self.unknown(host, str(error), at)
-        least = self.limits.max_map_count
-        return self.verdict(value >= least, host, value, f"≥ {least}", path, at=at, bad=Status.WARN)
+    def _maps(self, host: Facts) -> Iterator[Result]:
+        path, least = "/proc/sys/vm/max_map_count", self.limits.max_map_count
+        value = number_of(host.read(path), path)
+        yield self.verdict(value >= least, host, value, f"≥ {least}", path, at="max_map_count",
+                           bad=Status.WARN)  # fmt: skip
 
 
 _COMPARED = (

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError, needed
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import machine_checks
 from syntony.audit.parse.smbios import MemorySocket, parse_memory
@@ -44,16 +44,10 @@ class MemoryTotal(HostCheck):
     suspect = Suspect.MEMORY
     keys = (
         Key("mem.total", "bytes of memory", Compare.ABOUT, within=0.03, unit="B"),
-        Key(
-            "mem.node",
-            "bytes of one NUMA node",
-            Compare.ABOUT,
-            within=0.03,
-            variant="node",
-            unit="B",
-        ),
+        Key("mem.node", "bytes of one NUMA node", Compare.ABOUT, within=0.03, unit="B",
+            variant="node"),
         Key("mem.nodes", "NUMA nodes with memory"),
-    )
+    )  # fmt: skip
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         total = meminfo(host)["MemTotal"] * _KIB
@@ -92,10 +86,7 @@ class MemoryModules(HostCheck):
     )
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        try:
-            text = host.run("dmidecode", "-t", "17")
-        except AbsentError as error:
-            raise UnreadableError(str(error)) from error
+        text = needed(host, "dmidecode", "-t", "17")
         filled = [module for module in parse_memory(text) if module.megabytes]
         kinds = Counter((module.megabytes, module.speed) for module in filled)
         if not kinds:
@@ -157,21 +148,18 @@ class Edac(HostCheck):
             return
         hours = max(_UPTIME_FLOOR_H, uptime_s(host) / 3600)
         for name in names:
-            try:
-                ue, ce = (
-                    number_of(host.read(f"{_EDAC}/{name}/{file}"), f"{_EDAC}/{name}/{file}")
-                    for file in ("ue_count", "ce_count")
-                )
-            except FactError as error:
-                yield self.unknown(host, str(error), name)
-                continue
-            limit = self.limits.ce_per_hour
-            good = ue == 0 and ce / hours < limit
-            yield self.verdict(
-                good, host, f"{ue} uncorrected, {ce} corrected in {hours:.0f} h",
-                f"0 uncorrected, < {limit:g} corrected/h", f"{_EDAC}/{name}", at=name,
-                bad=Status.FAIL if ue else Status.WARN,
-            )  # fmt: skip
+            yield from self.part(host, self._controller(host, name, hours), name)
+
+    def _controller(self, host: Facts, name: str, hours: float) -> Iterator[Result]:
+        paths = (f"{_EDAC}/{name}/{file}" for file in ("ue_count", "ce_count"))
+        ue, ce = (number_of(host.read(path), path) for path in paths)
+        limit = self.limits.ce_per_hour
+        good = ue == 0 and ce / hours < limit
+        yield self.verdict(
+            good, host, f"{ue} uncorrected, {ce} corrected in {hours:.0f} h",
+            f"0 uncorrected, < {limit:g} corrected/h", f"{_EDAC}/{name}", at=name,
+            bad=Status.FAIL if ue else Status.WARN,
+        )  # fmt: skip
 
 
 def uptime_s(host: Facts) -> float:

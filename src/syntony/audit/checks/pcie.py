@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError, text
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
 from syntony.audit.parse.text import whole
@@ -21,7 +21,7 @@ from syntony.audit.pci import (
     PciDevice,
     devices,
     is_virtual_function,
-    path_to_root,
+    way_to_root,
 )
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
@@ -91,18 +91,14 @@ def silent(host: Facts, address: str) -> bool:
             return True
     except FactError:
         pass
-    try:
-        return host.read(f"{base}/current_link_width") == _ALL_LANES
-    except FactError:
-        return False
+    return text(host, f"{base}/current_link_width") == _ALL_LANES
 
 
 def _rev_ff(host: Facts) -> frozenset[str]:
     try:
-        text = host.run("lspci", "-vvv")
+        found = _REV_FF.findall(host.run("lspci", "-vvv"))
     except FactError:
         return frozenset()
-    found = _REV_FF.findall(text)
     return frozenset(each if each.count(":") == 2 else f"0000:{each}" for each in found)
 
 
@@ -140,10 +136,7 @@ class LinkTraining(HostCheck):
             yield self.skip(host, "no GPU, NIC or disk on the bus")
         seen: set[str] = set()
         for device in found:
-            try:
-                way = path_to_root(host, device.address)
-            except FactError:
-                way = (device.address,)
+            way = way_to_root(host, device.address)
             # Of a switch, upstream and downstream port are one chip: every second hop is a link.
             for lower, upper in zip(way[::2], (*way[1::2], "")[: len(way[::2])], strict=True):
                 if lower not in seen:
@@ -208,18 +201,12 @@ def link_of(host: Facts, address: str) -> _Link:
 
 def _speed(host: Facts, path: str) -> float | None:
     """``16.0 GT/s PCIe`` → 16.0"""
-    try:
-        match = re.match(r"(\d{1,3}(?:\.\d{1,3})?)\s*GT/s", host.read(path))
-    except FactError:
-        return None
+    match = re.match(r"(\d{1,3}(?:\.\d{1,3})?)\s*GT/s", text(host, path))
     return float(match[1]) if match else None
 
 
 def _width(host: Facts, path: str) -> int | None:
-    try:
-        value = whole(host.read(path))
-    except FactError:
-        return None
+    value = whole(text(host, path))
     return value if value is not None and value <= 32 else None  # 255: not known
 
 
@@ -291,12 +278,7 @@ class Aer(HostCheck):
     limits: Input
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        seen: set[str] = set()
-        for device in watched(host):
-            try:
-                seen.update(path_to_root(host, device.address))
-            except FactError:
-                seen.add(device.address)
+        seen = {each for device in watched(host) for each in way_to_root(host, device.address)}
         reported = 0
         for address in sorted(seen):
             counts = {name: self._total(host, address, name) for name in _AER}
@@ -327,11 +309,8 @@ class Aer(HostCheck):
     @staticmethod
     def _total(host: Facts, address: str, name: str) -> int | None:
         """The file's last line, ``TOTAL_ERR_FATAL 0``; None if there is none or it has no count."""
-        try:
-            text = host.read(f"{DEVICES}/{address}/{name}")
-        except FactError:
-            return None
-        match = re.search(r"^TOTAL_ERR_\w+ (\d{1,18})$", text, re.MULTILINE)
+        counts = text(host, f"{DEVICES}/{address}/{name}")
+        match = re.search(r"^TOTAL_ERR_\w+ (\d{1,18})$", counts, re.MULTILINE)
         return int(match[1]) if match else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError, needed, text
 from syntony.audit.gpus import has_nvidia
 from syntony.audit.parse.lspci import LspciDevice, parse_lspci
 from syntony.audit.parse.nvidia import GpuTopology, parse_topology
@@ -28,10 +28,7 @@ _BRIDGE = re.compile(r"PCI bridge")
 def lspci(host: Facts) -> tuple[LspciDevice, ...]:
     """Every device with its registers. Raises `UnreadableError`: no lspci, or not root: the
     registers are not shown."""
-    try:
-        found = parse_lspci(host.run(*_LSPCI))
-    except AbsentError as error:
-        raise UnreadableError(str(error)) from error
+    found = parse_lspci(needed(host, *_LSPCI))
     if all(device.denied or device.max_payload is None for device in found):
         raise UnreadableError("`lspci -vvv` shows no registers: run the audit as root for these")
     return found
@@ -123,10 +120,7 @@ class PcieAccessControl(HostCheck):
 
 def is_guest(host: Facts) -> bool:
     """Whether the host is a virtual machine, as x86 processors say it; Arm's do not."""
-    try:
-        flags = re.search(r"^flags\s*:.*$", host.read("/proc/cpuinfo"), re.MULTILINE)
-    except FactError:
-        return False
+    flags = re.search(r"^flags\s*:.*$", text(host, "/proc/cpuinfo"), re.MULTILINE)
     return flags is not None and _VIRTUAL.search(flags[0]) is not None
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.checks.pcie import link_of, watched
-from syntony.audit.facts import FactError, Facts
-from syntony.audit.pci import DEVICES, DeviceKind, path_to_root
+from syntony.audit.facts import Facts
+from syntony.audit.pci import DEVICES, DeviceKind, way_to_root
 from syntony.audit.result import ComparedValue, Result, Suspect
 
 _Rate = tuple[float, int]
@@ -51,11 +51,7 @@ class Slots(HostCheck):
 
 def allowed(host: Facts, address: str) -> _Rate | None:
     """Speed of the slowest hop on the way to the root; None if the card does not report it."""
-    try:
-        way = path_to_root(host, address)
-    except FactError:
-        way = (address,)
-    links = [link_of(host, each) for each in way]
+    links = [link_of(host, each) for each in way_to_root(host, address)]
     if links[0].max_speed is None or not links[0].max_width:
         return None
     # Of a switch, upstream and downstream port are one chip: every second hop is a link.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError
 from syntony.audit.gpus import has_nvidia
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
@@ -32,16 +32,12 @@ class OsImage(HostCheck):
     )
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        yield from self._read(host, "sw.os", "/etc/os-release")
-        yield from self._read(host, "sw.kernel", "/proc/sys/kernel/osrelease")
+        yield from self.part(host, self._read(host, "sw.os", "/etc/os-release"))
+        yield from self.part(host, self._read(host, "sw.kernel", "/proc/sys/kernel/osrelease"))
 
-    def _read(self, host: Facts, key: str, path: str) -> Iterator[Result | ComparedValue]:
-        try:
-            text = host.read(path)
-            value = pretty_name(text) if key == "sw.os" else one_line(text, path)
-        except FactError as error:
-            yield self.unknown(host, str(error))
-            return
+    def _read(self, host: Facts, key: str, path: str) -> Iterator[ComparedValue]:
+        text = host.read(path)
+        value = pretty_name(text) if key == "sw.os" else one_line(text, path)
         yield self.reading(host, key, value, evidence=path)
 
 
@@ -203,11 +199,5 @@ class Governor(HostCheck):
             return
         bad = set(seen) - set(self.limits.allowed)
         got = ", ".join(f"{count} × {name or '?'}" for name, count in sorted(seen.items()))
-        yield self.verdict(
-            not bad, host, got, " or ".join(self.limits.allowed), reads_of(self), bad=Status.WARN
-        )
-
-
-def reads_of(check: HostCheck) -> str:
-    """Where a check looks, as evidence."""
-    return ", ".join(check.reads)
+        yield self.verdict(not bad, host, got, " or ".join(self.limits.allowed),
+                           ", ".join(self.reads), bad=Status.WARN)  # fmt: skip
