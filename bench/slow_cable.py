@@ -102,7 +102,9 @@ def _fit(subject: str, part: str, links: list[str]) -> str:
     if {part, *links} & {*names}:
         return "right" if len(names) == 1 else "twins"
     ends = links[0].split("->")
-    return "group" if any(GROUP in each and {*each.split(GROUP)} & {*ends} for each in names) else ""
+    return (
+        "group" if any(GROUP in each and {*each.split(GROUP)} & {*ends} for each in names) else ""
+    )
 
 
 def main() -> int:
