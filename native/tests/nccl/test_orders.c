@@ -332,7 +332,9 @@ static void orders_end(void)
         until_chunks(2);
         for (int64_t begun = now_ms(); chunks_of_one_more() != 4;) { /* the order may come late */
             CHECK(now_ms() - begun < HANG_MS);
-            order_both(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, UINT64_C(1000000000), 0, 1000000000);
+            faults_order(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, 0, 2, 1000000000, /* of the first rail */
+                         UINT64_C(1000000000), 0);
+            usleep(20000);
         }
         until_chunks(2);
     }
