@@ -105,17 +105,15 @@ static bool destroy_pairs(struct queues *queues, int first)
 {
     bool gone = true;
     for (int i = first; i < queues->qps; i++)
-        if (queues->queue[i].qp) {
-            gone &= verbs.destroy_qp(queues->queue[i].qp) == 0;
+        if (queues->queue[i].qp && verbs.destroy_qp(queues->queue[i].qp) == 0)
             queues->queue[i].qp = NULL;
-        }
+        else
+            gone &= queues->queue[i].qp == NULL;
     return gone;
 }
 
 bool queues_abandon(struct queues *queues)
 {
-    for (int i = 0; i < queues->qps; i++)
-        queues->queue[i].outstanding = queues->queue[i].receives = 0;
     queues->bytes_outstanding = 0;
     if (!destroy_pairs(queues, 0) || (queues->cq && verbs.destroy_cq(queues->cq)))
         return false;

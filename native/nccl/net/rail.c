@@ -6,7 +6,7 @@ static const int64_t PROVEN_NS = INT64_C(5000000000);
 void rail_begin(struct rail *rail, int64_t now_ns)
 {
     *rail = (struct rail){.state = RAIL_UP, .generation = 1, .backoff_ns = RAIL_BACKOFF_NS,
-                          .up_since_ns = now_ns, .looked_ns = now_ns};
+                          .up_since_ns = now_ns};
 }
 
 void rail_begin_down(struct rail *rail, int64_t now_ns)

@@ -384,7 +384,7 @@ static bool go_on(struct listener *listener, int i, struct conn **conn, const ch
     struct setup *setup = listener->pending[i];
     const char *wrong = advance(setup, conn);
     if (wrong == NULL && *conn == NULL) {
-        if (setup->stage == BUILDING || setup->is_peer || listener->looked_ns - setup->begun_ns <= HELLO_NS)
+        if (setup->is_peer || listener->looked_ns - setup->begun_ns <= HELLO_NS)
             return true;
         wrong = "no greeting within 10 s";
     }

@@ -289,6 +289,11 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     pthread_mutex_lock(&lock);
     struct device *device = &devices[pair->port];
     int64_t takes_ns = device->machine.destroying_ns;
+    if (device->machine.undying) {
+        device->machine.undying--;
+        pthread_mutex_unlock(&lock);
+        return EBUSY;
+    }
     pthread_mutex_unlock(&lock);
     sleep_ns(takes_ns);
     pthread_mutex_lock(&lock);

@@ -192,6 +192,23 @@ static void drains_after_slow_calls(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* Queue pairs that cannot be destroyed for a while, at either end: their rail stays away so long, and returns. */
+static void destroys_later(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int port = 0; port < 4; port += 2) {
+        until_both_up();
+        faults_machine(port, &(struct fake_machine){.undying = 4}); /* the first, and the second, of two */
+        faults_error(port);
+        while (drive_logged("does not return: old queue pairs cannot be destroyed") < 1 + port / 2)
+            exchange();
+    }
+    until_both_up();
+    both_rails_carry();
+}
+
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
 static void work_is_refused(void)
 {
@@ -410,7 +427,7 @@ int main(int argc, char **argv)
         {"work_never_ends_for_long", work_never_ends_for_long},
         {"drains_while_we_are_paused", drains_while_we_are_paused},
         {"drains_while_nobody_calls", drains_while_nobody_calls},
-        {"drains_after_slow_calls", drains_after_slow_calls},
+        {"drains_after_slow_calls", drains_after_slow_calls}, {"destroys_later", destroys_later},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},

@@ -332,7 +332,9 @@ static void orders_end(void)
         until_chunks(2);
         for (int64_t begun = now_ms(); chunks_of_one_more() != 4;) { /* the order may come late */
             CHECK(now_ms() - begun < HANG_MS);
-            order_both(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, UINT64_C(1000000000), 0, 1000000000);
+            faults_order(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, 0, 2, 1000000000, /* of the first rail */
+                         UINT64_C(1000000000), 0);
+            usleep(20000);
         }
         until_chunks(2);
     }
@@ -416,8 +418,11 @@ static void what_is_over_stays_so(void)
     begin_with_agent();
     until_both_up();
     atomic_store(&behind_s, 600);
-    faults_order(SYN_JOB_PATH_DEAD, 0, 2, INT64_C(500000000), 0, 0);
-    while (drive_logged("rail fake0 is left") == 0 || drive_logged("rail fake0 is back") == 0)
+    while (drive_logged("rail fake0 is left") == 0) { /* an order that is read late is over */
+        faults_order(SYN_JOB_PATH_DEAD, 0, 2, INT64_C(500000000), 0, 0);
+        exchange_for(100);
+    }
+    while (drive_logged("rail fake0 is back") == 0)
         exchange();
     until_both_up();
     avoid(1, -1); /* the agent's word is asked for again */

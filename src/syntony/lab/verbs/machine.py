@@ -37,7 +37,8 @@ SHARED = "security_model=none,multidevs=remap"
 EVERYTHING = "u32 match u32 0 0"
 """The classifier that most kernels have."""
 REDIRECT = "action mirred egress redirect"
-_QMP_S = 20.0
+_QMP_S = 240.0
+"""QEMU needs less than a second, or minutes at a load of 100 on two cores."""
 
 
 def mac(port: Port) -> str:
