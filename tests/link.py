@@ -28,12 +28,17 @@ from syntony.wire.roles import Role
 from syntony.wire.tables import PROBE
 
 T0 = 1_700_000_000 * S
-_RUN = "from syntony.cli.controller import command; command()"
+_RUN = (
+    "from syntony.controller import questions as q; q.BUDGET_NS = q.STORE_BUDGET_NS = 300 * 10**9\n"
+    "from syntony.cli.controller import command; command()"
+)
+"""A request's time goes on while the controller is stopped."""
 PATIENCE_S = 300.0
 """Machines that run tests are slow and shared; a wait this long is a failure, not a measurement."""
+# A test's controller may be stopped for longer than a person waits.
+client.DEFAULT_TIMEOUT_NS = round(PATIENCE_S * S)
 for _request in (client.ask, client.join, fleet.ask):
-    # A test's controller may be stopped for longer than a person waits.
-    _request.__kwdefaults__["timeout_ns"] = round(PATIENCE_S * S)
+    _request.__kwdefaults__["timeout_ns"] = client.DEFAULT_TIMEOUT_NS
 
 
 class ControllerProcess:

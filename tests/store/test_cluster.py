@@ -108,33 +108,6 @@ def test_rows_are_on_both_shards_and_all_replicas(cluster: Cluster, stored: Stor
     assert min(first, second) > 0
 
 
-@pytest.mark.parametrize("away", ["replica", "zookeeper"])
-def test_a_controller_starts_while_a_server_is_away(
-    cluster: Cluster, stored: Store, away: str
-) -> None:
-    """All tables are there: nothing is asked of all servers."""
-    one = cluster.keeper if away == "zookeeper" else cluster.replicas[1][1]
-    one.kill()
-    try:
-        opened = open_store(cluster.url("shared"))
-        assert opened.count_rows() == stored.count_rows()
-        opened.close()
-    finally:
-        cluster.start_keeper() if away == "zookeeper" else one.start()
-
-
-def test_a_server_without_tables_gets_them(cluster: Cluster, stored: Store) -> None:
-    engine = ClickHouseEngine(
-        parse_url(f"clickhouse://tester:p%40ss@127.0.0.1:{cluster.servers[2].port}/shared")
-    )
-    before = stored.count_rows()
-    engine.execute(f"DROP TABLE {AGENT.name}")
-    open_store(cluster.url("shared")).close()
-    assert engine.select(f"SELECT count() FROM {AGENT.name} WHERE host = ''") == [[0]]  # noqa: S608
-    engine.close()
-    assert stored.count_rows() == before
-
-
 def insert_once(store: Store, host: str, stream: str, seq: int) -> int:
     """As ingest does: what failed is looked up before it is tried again. Returns the failures."""
     rows = rows_of(AGENT, [{"host": host, "seq": seq, "stream": stream, "ts_ns": T0 + seq * S}])
@@ -197,6 +170,18 @@ def test_what_is_too_old_goes_from_every_replica(cluster: Cluster, stored: Store
     assert stored.matrix(T0, END) == ()
 
 
+def test_a_server_without_tables_gets_them(cluster: Cluster, stored: Store) -> None:
+    engine = ClickHouseEngine(
+        parse_url(f"clickhouse://tester:p%40ss@127.0.0.1:{cluster.servers[2].port}/shared")
+    )
+    before = stored.count_rows()
+    engine.execute(f"DROP TABLE {AGENT.name}")
+    open_store(cluster.url("shared")).close()
+    assert engine.select(f"SELECT count() FROM {AGENT.name} WHERE host = ''") == [[0]]  # noqa: S608
+    engine.close()
+    assert stored.count_rows() == before
+
+
 def test_a_table_of_an_earlier_version_gains_its_columns_everywhere(cluster: Cluster) -> None:
     engine = ClickHouseEngine(parse_url(cluster.url("earlier")))
     earlier = CLOCK._replace(columns=CLOCK.columns[:7])
@@ -229,3 +214,18 @@ def test_without_zookeeper_rows_are_refused_and_stored_once_when_it_is_back(
     for seq in range(2, 5):
         insert_once(stored, "h1", "keeper", seq)
     assert_each_once(stored, "keeper", 4)
+
+
+@pytest.mark.parametrize("away", ["replica", "zookeeper"])
+def test_a_controller_starts_while_a_server_is_away(
+    cluster: Cluster, stored: Store, away: str
+) -> None:
+    """All tables are there: nothing is asked of all servers."""
+    one = cluster.keeper if away == "zookeeper" else cluster.replicas[1][1]
+    one.kill()
+    try:
+        opened = open_store(cluster.url("shared"))
+        assert opened.count_rows() == stored.count_rows()
+        opened.close()
+    finally:
+        cluster.start_keeper() if away == "zookeeper" else one.start()

@@ -332,7 +332,8 @@ def _fetch_ca(controller: str, fingerprint: str) -> bytes:
     try:
         # The port's own certificate is not verified for this one request: the answer is
         # checked against the fingerprint.
-        shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=10)
+        timeout_s = client.DEFAULT_TIMEOUT_NS / S
+        shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=timeout_s)
     except ssl.SSLError as error:
         raise RemoteError(
             f"no enrolment port of a controller at {controller}: it does not speak TLS, or asks "
