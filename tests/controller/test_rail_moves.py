@@ -10,6 +10,7 @@ from tests.controller.railed import Job, World
 
 from syntony.controller.config import PlacementMode
 from syntony.controller.flow_delays import DelaySecond, PathDelays, ProbeSecond
+from syntony.fabric.book import Way
 from syntony.model import S
 
 WIDE = Job("wide", 11, "h0", "h2", (0, 1), demand=0.8)
@@ -247,3 +248,19 @@ def test_moves_cost_nobody_anything_in_the_end(worlds: int) -> None:
         asked = len(world.orders)
         world.run(20)
         assert len(world.orders) - asked <= len(world.jobs), "it comes to rest"
+
+
+def test_flows_are_counted_again_only_where_something_is_new() -> None:
+    world = World([WIDE, NARROW])
+    world.step()
+    service, nics = world.service, {world.address(h, 0): f"{h}/rail0" for h in world.hosts}
+    service.step(world.now_ns, nics, world.hosts, ())
+    rows = service.rows
+    service.step(world.now_ns + S, nics, world.hosts, ())
+    assert service.rows is rows
+    service.learn(Way("h3/rail0", "h0/rail0", 1, 2), ("leaf0",), world.now_ns)
+    service.step(world.now_ns + S, nics, world.hosts, ())
+    assert service.rows is not rows
+    rows = service.rows
+    service.step(world.now_ns + S, nics | {"10.0.0.99": "h9/rail0"}, world.hosts, ())
+    assert service.rows is not rows

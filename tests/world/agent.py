@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from tests.world.loop import Node
 from tests.world.rails import Rails
+from tests.world.segments import Segments
 
 from syntony.agent.fence import Fence
 from syntony.agent.keyring import Keyring
@@ -87,6 +88,9 @@ class Agent:
         self._keys: dict[int, PeerKeys] = {}
         self._ring = Keyring()
         self._rails = Rails(world, self)
+        self._segments = Segments(host, JOB_PORT)
+        self._step = 0
+        """The last step of fleet time."""
         self.connection: Connection | None = None
         self._stream: Stream | None = None
         self._second = -1
@@ -215,6 +219,7 @@ class Agent:
         elif isinstance(message, Timelines):
             self._world.ledger.timed(self, message)
             self.lines = {line.node: line for line in message.timelines}
+            self._step = message.step
 
     def _keep(self, now: saved_orders.SavedOrders) -> None:
         if now != self._kept:
@@ -254,13 +259,17 @@ class Agent:
 
     def _report_flows(self, second: int) -> None:
         """Of a job, on the few hosts that have one."""
-        name, at_ns = self.host.name, self._fleet_ns
-        if at_ns is None or name not in JOB_HOSTS or self._world.loop.time() > self._world.job_s:
+        name, world, line = self.host.name, self._world, self.line
+        if line is None or name not in JOB_HOSTS or world.loop.time() > world.job_s:
             return
-        other = JOB_HOSTS[(JOB_HOSTS.index(name) + 1) % len(JOB_HOSTS)]
-        if other not in self._world.hosts:
+        if len(world.hosts) < len(JOB_HOSTS):
             return
-        (own,), (remote,) = (self._world.hosts[each].nics[0].addresses for each in (name, other))
+        place = JOB_HOSTS.index(name)
+        ring = [JOB_HOSTS[(place + each) % len(JOB_HOSTS)] for each in (0, 1, -1)]
+        ends = [world.hosts[each].nics[0].addresses[0] for each in ring]
+        own, remote, _ = ends
+        self._report(self._segments.report(line, world.loop.true_ns, self._step, ends))
+        at_ns = line.to_fleet_ns(self.host.clock.read_ns(world.loop.true_ns))
         report = self._rails.report(at_ns)
         view = FlowView(
             job="job", connection=f"tcp-{JOB_PORT}", nic="rail0", local=own, local_port=JOB_PORT,

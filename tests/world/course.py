@@ -235,6 +235,13 @@ def _check_flows(world: World) -> None:
             for second in range(last - FLOWS_S, last)
             if (second * S, f"{name}/rail0", JOB_PORT) in world.store.flows
         ]
+        measured = sum(
+            (second * S, f"{name}/rail0") in world.store.delays
+            for second in range(last - FLOWS_S, last)
+        )
+        world.ledger.hold(
+            measured >= FLOWS_S - 4, f"of {FLOWS_S} s of {name}'s segments {measured} have delays"
+        )
         # One report a second may come just before its second's end, and the next just after.
         world.ledger.hold(
             len(rows) >= FLOWS_S - 2, f"of {FLOWS_S} s of {name}'s flow {len(rows)} have a row"

@@ -50,6 +50,7 @@ from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
+from syntony.traffic import segment_delays
 from syntony.traffic.failover import Failover
 from syntony.wire import spoolfile
 from syntony.wire.failover import Switch
@@ -207,6 +208,12 @@ def _believes(self: FreshLosses, host: str, report: LossReport, *_: object) -> N
     self._counted.pop(report.at_ns, None)
 
 
+def _exact(*values: Any) -> segment_delays.Delays:
+    """Delays by fleet time are taken for exact."""
+    return _DELAYS(*values)._replace(bound_ns=0)
+
+
+_DELAYS = segment_delays._delays
 _OUTRANKS, _NEXT = Switch.outranks, KeyRotation.next
 PLANTED: dict[str, Plant] = {
     "switch-from-telemetry": _switch_from_telemetry,
@@ -264,6 +271,7 @@ PLANTED: dict[str, Plant] = {
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
     "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),
     "expired-moves-obeyed": _patch(rails, "order_of", lambda move, _: orders._rail_order(move)),
+    "delays-without-bounds": _patch(segment_delays, "_delays", _exact),
     "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip

@@ -7,12 +7,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.world.loop import NODE, Loop
+from tests.world.segments import LEAST_NS, MOST_NS
 
 from syntony.errors import StoreError
 from syntony.model import MS, S
 from syntony.store import StoredPart
 from syntony.store.schema import partition_ns
-from syntony.wire.tables import JOB_FLOW, PATH_EVENTS, Table
+from syntony.wire.tables import JOB_DELAY, JOB_FLOW, PATH_EVENTS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,13 +47,13 @@ class WorldStore:
     """One cluster, used by every controller.
 
     Args:
-        doubled: called with what is inserted a second time.
+        wrong: called with what is inserted a second time, or cannot be.
     """
 
-    def __init__(self, loop: Loop, chance: Random, doubled: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, chance: Random, wrong: Callable[[str], None]) -> None:
         self._loop = loop
         self._chance = chance
-        self._doubled = doubled
+        self._wrong = wrong
         self._recorded: dict[tuple[str, int], set[StoredPart]] = {}
         """By table and partition."""
         self.batches: set[tuple[str, str, int]] = set()
@@ -61,6 +62,8 @@ class WorldStore:
         """(fleet time, what was ordered, evidence), of operators."""
         self.flows: dict[tuple[int, str, int], tuple[str, int]] = {}
         """(fleet time, NIC, port) of jobs' flows: the batch that has the row."""
+        self.delays: set[tuple[int, str]] = set()
+        """(fleet time, NIC) of measured segments of jobs."""
         self.down = False
         self.silent = False
         """It is down, and nobody refuses connections: every request waits until it times out."""
@@ -92,7 +95,7 @@ class WorldStore:
             if each.partition in kept:
                 known = self._recorded.setdefault((table.name, each.partition), set())
                 if each in known:
-                    self._doubled(f"{table.name}: {each} is stored twice")
+                    self._wrong(f"{table.name}: {each} is stored twice")
                 known.add(each)
                 self.batches.add((each.host, each.stream, each.seq))
         if table is PATH_EVENTS and kept:
@@ -100,6 +103,8 @@ class WorldStore:
             self.path_events += zip(*said, strict=True)
         if table is JOB_FLOW:
             self._note_flows(rows, kept)
+        if table is JOB_DELAY:
+            self._note_delays(rows, kept)
         if fails:
             raise StoreError("the store does not answer")
 
@@ -111,7 +116,19 @@ class WorldStore:
             if ts_ns // width in kept:
                 stored = self.flows.setdefault((ts_ns, src, port), tuple(batch))
                 if stored != tuple(batch):
-                    self._doubled(f"flow {src}:{port} has two rows of {ts_ns}: {stored}, {batch}")
+                    self._wrong(f"flow {src}:{port} has two rows of {ts_ns}: {stored}, {batch}")
+
+    def _note_delays(self, rows: pa.Table, kept: set[int]) -> None:
+        """They are those of the segments, but for what clocks may be off."""
+        width = partition_ns(JOB_DELAY)
+        names = ("ts_ns", "src", "count", "owd_min_ns", "owd_max_ns", "bound_ns")
+        for ts_ns, src, count, least, most, bound in zip(
+            *(_values(rows, name) for name in names), strict=True
+        ):
+            if ts_ns // width in kept and count:
+                self.delays.add((ts_ns, src))
+                if least < LEAST_NS - bound or most > MOST_NS + bound:
+                    self._wrong(f"{src} waits {least} to {most} ns, {bound} is the bound")
 
     def _away(self, table: Table) -> bool:
         return self._unreachable() or table.name in self.lacks
