@@ -90,7 +90,8 @@ class NicClocks:
             self._stale = found
         before = self.epochs
         self.epochs = {
-            stamps.nic: self._set_ns.get(stamps.nic, NEVER_SET) for _, stamps in self._clocks.values()
+            stamps.nic: self._set_ns.get(stamps.nic, NEVER_SET)
+            for _, stamps in self._clocks.values()
         } | {node: each.epoch_ns for node, each in found.items()}
         known, self._devices = self._devices, {}
         for node, each in found.items():
