@@ -342,10 +342,11 @@ def lspci(
     ]
     for address, card in nics:
         kind = "Ethernet controller"
+        sizes = (128, 128) if "Virtual Function" in card.model else (256 if virtual else 512, 4096)
         blocks.append(
             f"{address.removeprefix('0000:')} {kind}: {card.model}\n"
             "\tControl: I/O- Mem+ BusMaster+\n\tCapabilities: [60] Express (v2)\n"
-            f"\t\t\tMaxPayload {256 if virtual else 512} bytes, MaxReadReq 4096 bytes\n"
+            f"\t\t\tMaxPayload {sizes[0]} bytes, MaxReadReq {sizes[1]} bytes\n"
         )
     for address in gpus:
         name = gpu.name if gpu else ""

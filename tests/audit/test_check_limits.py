@@ -279,6 +279,11 @@ LSPCI = [
     ("pcie.acs", registers("01:00.0", BRIDGE_, PAYLOAD, "ACSCtl:\tEgressCtrl+"), set()),
     ("pcie.acs", "\n".join([registers("01:00.0", BRIDGE_, "Capabilities: <access denied>"),
                             registers("02:00.0", CARD, PAYLOAD)]), {"unknown"}),
+    ("pcie.acs", registers("02:00.0", CARD, PAYLOAD), {"skip"}),
+    # SR-IOV 1.1, 3.5.4: these fields of a virtual function are reserved and read as 0, 128 bytes.
+    ("pcie.mrrs", registers("04:00.2", "Infiniband controller: Mellanox Technologies MT28908 "
+                            "Family [ConnectX-6 Virtual Function]",
+                            "MaxPayload 128 bytes, MaxReadReq 128 bytes"), {"skip 0000:04:00.2"}),
 ]  # fmt: skip
 REGISTERS = [Row(name, {}, {"lspci -vvv": text}, bad) for name, text, bad in LSPCI]
 REGISTERS.append(

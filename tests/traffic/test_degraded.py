@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.network import Host as NetworkHost
+from tests.traffic.network import World, moves, notes, rail_of
 from tests.traffic.one_end import (
     NOW,
     POLICY,
@@ -26,6 +28,9 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
+
+PROBED = 8620
+"""Port that probes go to."""
 
 
 @pytest.mark.parametrize("six", [False, True])
@@ -99,6 +104,34 @@ def test_a_degraded_connection_says_what_is_in_the_way() -> None:
     assert "held down for 1.0 s more" in Redundancy(held.health)._obstacle(
         held.conn, nics()[1], NOW
     )
+
+
+@pytest.mark.parametrize("draw", range(6))
+def test_a_path_that_answers_and_carries_no_data_is_held_down_for_its_data(draw: int) -> None:
+    """Probes and joins are small and pass, full segments do not: an MTU that one switch lacks."""
+    world = BigPacketsVanish(draw)
+    world.run(world.random.randrange(2_000, 5_000) * MS)
+    world.vanishing = True
+    world.run(20 * S)
+    degraded = [note.reason.evidence for note in notes(world) if note.action == "degraded"]
+    print(degraded)
+    assert any("its data were not acknowledged, held down for" in each for each in degraded)
+    assert not any("0 joins" in each for each in degraded)
+    assert world.living("a"), "the other rail goes on"
+    assert len(moves(world)) < 30, "it is tried again, more and more rarely"
+
+
+class BigPacketsVanish(World):
+    vanishing = False
+
+    def dead(self, flow: FourTuple) -> bool:
+        probes = PROBED in {flow.local_port, flow.remote_port}
+        return super().dead(flow) or (self.vanishing and not probes and rail_of(flow.local) == 0)
+
+    def _join(self, host: NetworkHost, flow: FourTuple, local_id: int) -> None:
+        vanishing, self.vanishing = self.vanishing, False
+        super()._join(host, flow, local_id)
+        self.vanishing = vanishing
 
 
 def reported(host: Host, now_ns: int) -> list[Note]:

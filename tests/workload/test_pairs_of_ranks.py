@@ -10,6 +10,7 @@ import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.classes import straggler
+from syntony.workload.diagnose import MIN_CONFIDENCE
 from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import AS_MANY
 
@@ -100,3 +101,20 @@ def test_chance_is_counted_over_all_communicators() -> None:
             return 40 + (rank + seq) % 3 * 0.2 + 30 * late
 
         assert named(collectives(comms, own_ms)) == wanted
+
+
+@pytest.mark.parametrize(("steps", "sure"), [(40, True), (6, False)])
+def test_a_process_that_comes_late_keeps_no_proxy_waiting(steps: int, sure: bool) -> None:
+    """Proxies of all ranks wait alike for their GPUs: one rank's process is late, not its GPU. For
+    two seconds that may be chance."""
+    draw = random.Random(SEED)
+
+    def own_ms(_comm: str, rank: int, seq: int) -> float:
+        return 40 + draw.gauss(0, 0.5) + (20 if rank == 2 and 10 <= seq < 10 + steps else 0)
+
+    columns = collectives({"dp": tuple(range(6))}, own_ms)
+    rows = columns["collectives"]
+    rows["gpu_wait_ns"] = np.array([draw.uniform(1, 3) * MS for _ in rows["seq"]])
+    found = [each for each in straggler.find(BundleFacts(bundle(columns)))
+             if each.confidence >= MIN_CONFIDENCE]  # fmt: skip
+    assert [each.subjects for each in found] == ([("rank 2",)] if sure else [])

@@ -106,7 +106,8 @@ class Floors(NamedTuple):
     def drift_doubt(self, span_ns: float) -> float:
         """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
         doubt_ns = math.sqrt(self.doubt_var)
-        return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+        standing_ns = doubt_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+        return 2 * math.hypot(standing_ns, math.sqrt(self.crept_var)) / span_ns
 
 
 def lows_at(

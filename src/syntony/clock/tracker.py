@@ -220,7 +220,7 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        if excess_ns < -slack_ns:
+        if lows.rtt_ns < min(floors.rtt_ns, floors.learned_rtt_ns) - slack_ns:
             # A better floor than any before: assume symmetric paths again.
             self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0

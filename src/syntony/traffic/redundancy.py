@@ -104,10 +104,15 @@ class Redundancy:
         if not pairs:
             return "the peer has announced no address of its rail"
         failed = sum(conn.tries(*pair).count for pair in pairs)
-        held_ns = max(self._health.usable_from_ns(*pair) for pair in pairs) - now_ns
-        if failed or held_ns <= 0:
+        if failed:
             return f"{failed} joins in a row failed"
-        return f"held down for {held_ns / S:.1f} s more"
+        pair_ns = max(self._health.usable_from_ns(*pair) for pair in pairs)
+        stalled_ns = max(conn.free_from_ns(*pair) for pair in pairs)
+        held_ns = max(pair_ns, stalled_ns) - now_ns
+        if held_ns <= 0:
+            return "not joined yet"
+        why = "its data were not acknowledged, " if stalled_ns > pair_ns else ""
+        return f"{why}held down for {held_ns / S:.1f} s more"
 
 
 def _note(turn: Turn, action: str, reason: Reason) -> Note:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syntony.model import format_ns
+from syntony.model import S, format_ns
 from syntony.workload.classes import host_jitter
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
@@ -17,6 +17,9 @@ from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confiden
 
 WAITS_LONG = 1.5
 """Ratio of its proxy's wait for the GPU to its peers', from which the GPU is late."""
+ALONE_NS = 5 * S
+"""… and minimum time for which a rank is late whose proxy does not wait: its process comes late
+itself, and one of many ranks does so for a second by chance."""
 EXPLAINED = 0.5
 """Minimum share of its lag that its work leaves unexplained."""
 WAITS_FOR_DATA = 0.5
@@ -128,6 +131,7 @@ def lag(slow: SlowRank) -> Evidence:
 
 def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
     gpu, late = _wait_for_gpu(ranks, slow), _gpu_is_late(ranks, slow)
+    alone = late is False and slow.last_ns - slow.begin_ns >= ALONE_NS
     evidence = [lag(slow)]
     if late and gpu is not None:
         evidence.append(Evidence("gpu_wait_ns", f"its proxy waits {gpu:.1f} times as long for the"
@@ -137,7 +141,8 @@ def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
     devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
     return RuleFinding(
         fault=FaultClass.STRAGGLER, subjects=(f"rank {slow.rank}",), onset_ns=slow.begin_ns,
-        last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
+        last_ns=slow.last_ns, confidence=confidence(slow.share, None if alone else late),
+        evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.GPU_THROTTLE, True if devices else None,
                   "its GPU's clock is its peers', and it reports no error", "GPUs"),
