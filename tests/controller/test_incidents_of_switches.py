@@ -239,7 +239,7 @@ def test_carriers_that_are_reported_late_are_evidence_of_the_page_that_named_the
     assert causes["switch-loss"] is None
     assert causes["switch-down"] == number
     shown = control.service.incidents(IncidentsQuery(number=number)).incidents[0]
-    assert shown["summary"].startswith("leaf0: nothing behind it answers")
+    assert shown["summary"].startswith("leaf0: down: no known path")
     assert "power" in shown["remedy"]
     assert "leaf0: loses 100% of the packets" in shown["former_words"][0]
     if back_first:
