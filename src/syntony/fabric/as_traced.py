@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from syntony.fabric.book import PathBook, Way, reply
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.effort import SECOND_STEPS, Effort
-from syntony.fabric.locate import CONCLUSIVE_LLR, Located, WindowCounts, search
+from syntony.fabric.locate import OVER_NATS, Located, WindowCounts, search
 from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
 
@@ -67,7 +67,7 @@ class AsTraced:
         doubting, other = (
             search(each, slow, Effort(SECOND_STEPS)) for each in (candidates, self._candidates)
         )
-        if other.late_nats < doubting.late_nats + CONCLUSIVE_LLR:
+        if other.late_nats < doubting.late_nats + OVER_NATS:
             return located
         losses = (each for each in located.findings if not each.delay_ns)
         return located._replace(findings=(*losses, *other.findings))
