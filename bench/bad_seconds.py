@@ -32,8 +32,8 @@ from tests.fabric import outcomes
 from tests.fabric.varied import Drawn
 from tests.fabric.varied import Way as DrawnWay
 
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import SecondCounts
 
 Floats = NDArray[np.float64]

@@ -29,9 +29,8 @@ from tests.controller.probed import Probed
 from tests.controller.traced import PORTS, TARGET, World
 
 from syntony.controller.containment import NameContainment
-from syntony.fabric.book import Way
+from syntony.fabric.book import Way, reply
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.fault_locator import reply
 from syntony.fabric.learn import FlowKey
 from syntony.fabric.names import ANY, GROUP, OR, SILENT_AT, ComponentKind, cable_name
 from syntony.model.findings import Finding

@@ -63,7 +63,7 @@ def case(control: Control, kind: str, seed: int) -> Case:
     wait_ns = float(np.exp(rng.uniform(np.log(50_000), np.log(5_000_000))))
     part, ways = cable_name(*slow), rng.choice([1, 2, 2])
     links = [f"{a}->{b}" for a, b in (slow, slow[::-1])][:ways]
-    found_s = np.nan
+    found_s, until = np.nan, 0
     for second in range(WATCHED_S):
         if kind in {"returned", "alone"}:
             fabric.jams = {link: Jam(wait_ns, 0.0, ()) for link in links}

@@ -18,8 +18,8 @@ from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.fabric import history
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import FIELDS, SecondCounts
 from syntony.fabric.names import cable_name
 from syntony.links.ports import PortState

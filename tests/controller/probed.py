@@ -15,8 +15,8 @@ from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.locating import PATHS_BACK_NS
 from syntony.fabric import history
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import FIELDS, SecondCounts
 from syntony.fabric.learn import FlowKey, HopQuery, TracedPath
 from syntony.model import S

@@ -352,7 +352,7 @@ def test_a_switch_of_which_hosts_report_that_its_ports_are_down_is_named_alone(
     _run(control, 5)
     assert control.pages() == ["switch-or-hosts hosts at leaf0-0 or leaf0-0"]
     (page,) = (each for each in control.live_incidents() if each["pages"])
-    assert page["summary"].startswith("leaf0-0: nothing behind it answers")
+    assert page["summary"].startswith("leaf0-0: down: no known path")
 
 
 def test_the_probabilities_of_equal_suspects_add_up_to_those_of_the_finding() -> None:

@@ -17,8 +17,8 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.observe import BURSTS
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 
 FORGOTTEN = 9
 """The case in which bursts of a queue were forgotten, and its cable was named."""

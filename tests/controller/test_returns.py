@@ -13,8 +13,8 @@ from tests.controller.judged import T0, Control
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incident_inputs import LatencyInputs
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.model import S
 
 PROBES = 10

@@ -11,10 +11,10 @@ from tests.cases import mostly_slow
 from tests.fabric.test_fault_locator import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
-from syntony.fabric.book import PathBook
+from syntony.fabric.book import PathBook, reply
 from syntony.fabric.candidates import Listing
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.fault_locator import OBSERVATIONS, reply
+from syntony.fabric.fault_locator import OBSERVATIONS
 from syntony.fabric.history import FlowHistory, SecondCounts
 from syntony.fabric.locate import WindowCounts, search
 from syntony.fabric.numbering import make_candidates

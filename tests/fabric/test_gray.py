@@ -12,8 +12,8 @@ import pytest
 from tests.cases import mostly_slow
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.names import ComponentKind, same_place
 from syntony.model.findings import Finding
 

@@ -84,12 +84,14 @@ def compare_windows(history: FlowHistory, past: list[Second], flows: int) -> Non
 
 
 def compare_change(history: FlowHistory, past: list[Second], flows: int) -> None:
-    """The newest ten seconds' median less that of the rest of the minute."""
-    change = history.change(flows)
+    """The newest ten seconds' median less that of the rest of the minute, and the least of two."""
+    change, soon = history.change(flows), history.change(flows, soon=True)
     if len(past) < 20:
         assert change is None
+        assert soon is None
         return
     assert change is not None
+    assert soon is not None
     now, before = past[-10:], past[-60:-10]
     for flow in range(flows):
         for way in range(2):
@@ -97,6 +99,10 @@ def compare_change(history: FlowHistory, past: list[Second], flows: int) -> None
             known = len(new) >= 5 and len(old) >= 5
             expected = statistics.median(new) - statistics.median(old) if known else math.nan
             assert change.delay_ns[way, flow] == pytest.approx(expected, nan_ok=True)
+            both = measured(past[-2:], way, flow)
+            known = len(both) == 2 and len(old) >= 5
+            expected = min(both) - statistics.median(old) if known else math.nan
+            assert soon.delay_ns[way, flow] == pytest.approx(expected, nan_ok=True)
         assert change.sigma_ns[flow] == error(now, flow)
 
 

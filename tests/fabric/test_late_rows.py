@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.model.names import host_of
 
 HOSTS, RAILS, PORTS, PER_SECOND = 4, 2, 4, 8

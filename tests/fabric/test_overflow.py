@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tests.fabric.bursts import Cause, judge
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import MIN_QUEUE_NS, FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import MIN_QUEUE_NS, FaultLocator
 from syntony.fabric.history import FIELDS, FlowHistory, SecondCounts
 from syntony.fabric.locate import OVER_NATS, Located, search
 from syntony.fabric.overflow import (

@@ -21,13 +21,13 @@ from tests.fabric import foreign
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric import delay, delay_search, delay_suspects, locate
-from syntony.fabric.book import PathBook, Way
+from syntony.fabric.book import PathBook, Way, reply
 from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
 from syntony.fabric.effort import Effort
-from syntony.fabric.fault_locator import MIN_CHANGE_NS, FaultLocator, reply
+from syntony.fabric.fault_locator import MIN_CHANGE_NS, FaultLocator
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name

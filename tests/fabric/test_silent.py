@@ -7,9 +7,8 @@ from collections.abc import Callable, Container, Iterable
 
 import pytest
 
-from syntony.fabric.book import Way
+from syntony.fabric.book import Way, reply
 from syntony.fabric.departures import ENOUGH, FEW
-from syntony.fabric.fault_locator import reply
 from syntony.fabric.names import MAX_AROUND, silent_at
 from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS
 from syntony.fabric.silent import DROP_NS, HOLD_NS, KNOWN_NS, STEADY_NS, SilentSwitches

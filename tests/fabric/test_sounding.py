@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric.book import PathBook, Way
+from syntony.fabric.book import PathBook, Way, reply
 from syntony.fabric.extra_probes import separating, suspected
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.names import cable_name, link_name
 from syntony.model.findings import Finding
 from syntony.model.names import host_of

@@ -11,9 +11,9 @@ from tests.fabric.flow_rows import FlowCounts, add
 from tests.fabric.test_fault_locator import PER_SECOND, Fabric
 
 from syntony.fabric import staleness
-from syntony.fabric.book import PathBook, Way
+from syntony.fabric.book import PathBook, Way, reply
 from syntony.fabric.endings import AGAIN_S, BURSTS, Endings, ended
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.model import S
 from syntony.model.findings import Finding

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import pytest
 from tests.fabric.test_fault_locator import HOSTS, LEAVES, SPINES, Fabric
 
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 
 HOMES = {f"h{host}/rail0": f"leaf{host * LEAVES // HOSTS}" for host in range(HOSTS)}

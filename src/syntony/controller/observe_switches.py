@@ -98,16 +98,16 @@ def _together(ports: Iterable[LinkStatus]) -> bool:
 
 
 def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
-    all_of_them = f": none of its {cables} cables" if cables else ""
-    reason = f"no path that took it takes it any more{all_of_them}"
+    reasons = ["no path that took it takes it any more"]
+    if cables:
+        reasons.append(f"no path takes any of its {cables} cables")
     if OR in subject:
-        return reason, _odds(subject.split(OR)), APART
-    if cables > 2:
-        return (
-            reason,
-            f"{subject} is down, or all but one of its cables are lost: both look the same",
+        reasons += [_odds(subject.split(OR)), APART]
+    elif cables > 2:
+        reasons.append(
+            f"{subject} is down, or all but one of its cables are lost: both look the same"
         )
-    return (reason,)
+    return tuple(reasons)
 
 
 def _odds(suspects: Sequence[str]) -> str:

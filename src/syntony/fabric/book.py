@@ -252,6 +252,11 @@ class PathBook:
         return near[0] if len(near) == 1 else None
 
 
+def reply(way: Way) -> Way:
+    """The direction of a flow's replies."""
+    return Way(way.dst, way.src, way.dport, way.sport)
+
+
 def _is_silent(address: str) -> bool:
     return address in {"", SILENT}
 

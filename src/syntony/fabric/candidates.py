@@ -70,6 +70,15 @@ class Candidates:
         at_end = self.kinds[candidate] in _ENDS or any("/" in end for end in ends)
         return at_end or bool(self.both_ways[candidate])
 
+    def are_between_switches(self, candidates: Iterable[int]) -> bool:
+        """Whether all of these, and what cannot be told from them, are no hosts, NICs, clocks or
+        links of NICs."""
+        return not any(
+            "/" in self.names[twin] or self.kinds[twin] in _ENDS | {ComponentKind.CLOCK}
+            for each in candidates
+            for twin in (each, *self.same[each])
+        )
+
     def may_be_parts(self, candidate: int, loss: float) -> bool:
         """As `tally.Structure`: a dead switch may, if NICs are attached to it. Their paths cannot
         avoid it while routes converge, so paths without loss contradict it."""

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import broken_trips, endings, history, overflow, staleness, starved
-from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Key, Listing
+from syntony.fabric.as_traced import AsTraced, listed
+from syntony.fabric.book import PathBook, Way, reply
+from syntony.fabric.candidates import Candidates, Key
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import is_any_late
 from syntony.fabric.delay_search import LATE_SIGMAS
@@ -33,9 +34,8 @@ from syntony.fabric.history import (
     HistoryWindow,
     SecondCounts,
 )
-from syntony.fabric.locate import CONCLUSIVE_LLR, Located, Unexplained, WindowCounts, search
-from syntony.fabric.names import ComponentKind, hosts_at, replies_name
-from syntony.fabric.numbering import make_candidates
+from syntony.fabric.locate import Located, Unexplained, WindowCounts, search
+from syntony.fabric.names import ComponentKind, hosts_at
 from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
@@ -93,10 +93,7 @@ class FaultLocator:
         self._history = FlowHistory()
         self._endings = Endings()
         self._candidates: Candidates | None = None
-        self._as_traced: Candidates | None = None
-        """The same of the paths as traced last; None: not needed since."""
-        self._undoubted = frozenset[str]()
-        """Components whose delay they explain."""
+        self._as_traced = AsTraced(book)
         self._made_for = (-1, -1)
         self._age_s = 0
         self._laid_out: _Layout | None = None
@@ -259,8 +256,7 @@ class FaultLocator:
             stopped = self._stopped(candidates, number, found)
             if not held and stopped is not Stopped.APART:
                 together = stopped is Stopped.TOGETHER
-                doubted = key in self._singled and found.component not in self._undoubted
-                twin = hosts_at(found.component) if together else rival * doubted
+                twin = hosts_at(found.component) if together else rival * (key in self._singled)
                 kept.append(found.with_twin(twin) if twin else found)
         return tuple(kept)
 
@@ -357,7 +353,7 @@ class FaultLocator:
         known = sorted(candidates.numbers[key] for key in self._known & candidates.numbers.keys())
         numbers = np.array(known, dtype=np.intp)
         located = search(candidates, [*observed, *changed], effort, numbers)
-        return windows, self._without_doubts(located, changed)
+        return windows, self._as_traced.settled(located, changed, candidates, self._flows)
 
     def _by_candidate(self, counts: Ints) -> Ints:
         """From counts (`FIELDS`, flows), the number of probes that crossed each candidate, (1,
@@ -438,38 +434,11 @@ class FaultLocator:
         due = self._age_s >= REBUILD_S and now != self._made_for
         if self._candidates is None or grown or due:
             self._age_s = 0
-            self._candidates = self._listed(doubting=True)
-            self._carried = self._as_traced = None
+            self._candidates = listed(self.book, self._flows)
+            self._carried = None
+            self._as_traced.forget()
             self._made_for = now
         return self._candidates
-
-    def _listed(self, *, doubting: bool) -> Candidates:
-        there, back = (
-            [self.book.components(way, doubting=doubting) for way in ways]
-            for ways in (self._flows, map(reply, self._flows))
-        )
-        both = [a + b for a, b in zip(there, back, strict=True)]
-        answered = [(replies_name(way.dst),) for way in self._flows]
-        listing = Listing.of([*there, *back, *both, *answered])
-        return make_candidates(listing, self.book.kind_of, self.book.parallel)
-
-    def _without_doubts(self, located: Located, slow: list[WindowCounts]) -> Located:
-        """What was located; delays by the paths as traced last, if these explain them far better
-        than doubtful paths do (0645)."""
-        self._undoubted = frozenset()
-        late = [each for each in located.findings if each.delay_ns]
-        if not late or not self.book.doubts.possible:
-            return located
-        if self._as_traced is None:
-            self._as_traced = self._listed(doubting=False)
-        doubting, other = (
-            search(each, slow, Effort(SECOND_STEPS)) for each in (self._numbered(), self._as_traced)
-        )
-        if other.late_nats < doubting.late_nats + CONCLUSIVE_LLR:
-            return located
-        self._undoubted = frozenset(each.component for each in other.findings)
-        others = (each for each in located.findings if each not in late)
-        return located._replace(findings=(*others, *other.findings))
 
     def _layout(self) -> _Layout:
         """Arrays of the flows numbered so far."""
@@ -523,11 +492,6 @@ class FaultLocator:
         )
         nothing = self._layout().nothing
         return WindowCounts(window.name, nothing, nothing, overlaps=True, tally=tally)
-
-
-def reply(way: Way) -> Way:
-    """The direction of a flow's replies."""
-    return Way(way.dst, way.src, way.dport, way.sport)
 
 
 def path_ids(flows: Sequence[Way]) -> list[str]:

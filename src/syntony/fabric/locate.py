@@ -29,7 +29,6 @@ from syntony.fabric.tally import NO_CANDIDATES, Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
-_AT_HOSTS = frozenset({ComponentKind.HOST, ComponentKind.REPLIES, ComponentKind.CLOCK})
 MIN_REPLIES_LOSS = 0.01
 """A host that answers late less often than this is not reported: every host does now and then."""
 LEAST_SHARE = 0.5
@@ -416,17 +415,9 @@ def _delays(
             ),
         )
         for found, name in zip(findings, named, strict=True)
-        if not window.between or _is_between(candidates, found)
+        if not window.between
+        or candidates.are_between_switches((found.candidate, *found.alternatives))
     ]
-
-
-def _is_between(candidates: Candidates, found: DelayFinding) -> bool:
-    """Whether all that may be slow is between switches."""
-    some = (found.candidate, *found.alternatives)
-    suspects = {twin for each in some for twin in (each, *candidates.same[each])}
-    return not any(
-        "/" in candidates.names[each] or candidates.kinds[each] in _AT_HOSTS for each in suspects
-    )
 
 
 def _lossy(tally: Tally, candidate: int) -> AffectedPaths:

@@ -59,9 +59,8 @@ class Steady:
             seconds: number of seconds added, at most the length of the ring.
             few: places of seconds all of which are compared, in place of half of the newest.
         """
-        now, before = 2 * self._now > self._newest, 2 * self._before > seconds - self._newest
-        if few is not None:
-            now = self._inside[few].all(axis=0)
+        before = 2 * self._before > seconds - self._newest
+        now = 2 * self._now > self._newest if few is None else self._inside[few].all(axis=0)
         return np.asarray(~(now & before).all(axis=0))
 
     def above(self, floor_ns: Floats, least_ns: float, lower: int) -> Mask:

@@ -1,0 +1,110 @@
+"""Delays beside a switch that never answers: of paths as traced last, or of a group."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from syntony.fabric.as_traced import AsTraced, listed
+from syntony.fabric.book import Way, reply
+from syntony.fabric.locate import WindowCounts, search
+from syntony.fabric.names import GROUP, ComponentKind, guess_kind
+
+SLOW_NS, NOISE_NS = 500_000.0, 1_000.0
+
+
+class Doubts(NamedTuple):
+    possible: bool = True
+
+
+class Book:
+    """Two leaves, a spine that answers and one that never does.
+
+    Args:
+        flows: all.
+        silent: those, of either direction, that were traced across the silent spine.
+        doubtful: those that may have left the other one since.
+    """
+
+    doubts = Doubts()
+
+    def __init__(self, silent: set[Way], doubtful: set[Way]) -> None:
+        self.parallel: dict[str, int] = {}
+        self.silent, self.doubtful = silent, doubtful
+
+    def components(self, way: Way, *, doubting: bool = True) -> tuple[str, ...]:
+        near, far = (f"leaf{int(nic[1]) % 2}" for nic in (way.src, way.dst))
+        middle: tuple[str, ...] = (f"{near}->spine0", "spine0", f"spine0->{far}")
+        if way in self.silent or (doubting and way in self.doubtful):
+            middle = (f"{near}{GROUP}{far}",)
+        ends = f"{way.src}->{near}", near, far, f"{far}->{way.dst}"
+        return way.src, *ends[:2], *middle, *ends[2:], way.dst
+
+    def kind_of(self, name: str) -> ComponentKind:
+        return guess_kind(name)
+
+
+class Drawn:
+    """Hosts at both leaves, and what their paths are listed as.
+
+    Args:
+        silent: number of paths known to be across the silent spine; 0: a half.
+    """
+
+    def __init__(self, seed: int, silent: int = 0) -> None:
+        print(f"seed {seed}")
+        self.rng = random.Random(seed)
+        hosts = [f"h{k}/rail0" for k in range(2 * self.rng.randint(2, 3))]
+        self.flows = [
+            Way(a, b, 61_000 + port, 8620)
+            for a in hosts[::2] for b in hosts[1::2] for port in range(6)
+        ]  # fmt: skip
+        self.ways = [*self.flows, *map(reply, self.flows)]
+        self.silent = {*self.rng.sample(self.ways, silent or len(self.ways) // 2)}
+        self.doubtful = {*self.ways} - self.silent
+
+    def named(self, late: set[Way]) -> set[str]:
+        """What the delay of these is blamed on."""
+        book = Book(self.silent, self.doubtful)
+        count = 4 * len(self.flows)
+        change = np.full(count, np.nan)
+        noise = np.random.default_rng(self.rng.randrange(2**31))
+        change[: len(self.ways)] = [SLOW_NS * (way in late) for way in self.ways]
+        change += noise.normal(0, NOISE_NS, count)
+        nothing = np.zeros(count, dtype=np.int64)
+        windows = [WindowCounts("10s", nothing, nothing, change, np.full(count, 5_000.0))]
+        doubting = listed(book, self.flows)  # type: ignore[arg-type]
+        located = search(doubting, windows)
+        settled = AsTraced(book).settled(  # type: ignore[arg-type]
+            located, windows, doubting, self.flows
+        )
+        return {each.component for each in settled.findings}
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+def test_a_part_is_named_if_all_traced_across_it_are_late_and_no_other(seed: int) -> None:
+    drawn = Drawn(seed)
+    late = {way for way in drawn.doubtful if int(way.src[1]) % 2 == 0}
+    assert drawn.named(late) in ({"leaf0->spine0"}, {"spine0->leaf1"})
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+@pytest.mark.parametrize("silent", [0, 4])
+def test_a_group_is_named_if_those_at_the_silent_switch_are_late_too(
+    seed: int, silent: int
+) -> None:
+    """All doubtful ones have left, to where the delay is."""
+    drawn = Drawn(seed, silent)
+    names = drawn.named({*drawn.ways})
+    assert all("spine0" not in name for name in names)
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+def test_a_group_is_named_if_half_of_those_traced_elsewhere_have_left(seed: int) -> None:
+    drawn = Drawn(seed)
+    left = {*drawn.rng.sample(sorted(drawn.doubtful), len(drawn.doubtful) // 2)}
+    names = drawn.named(left | drawn.silent)
+    assert all("spine0" not in name for name in names)
