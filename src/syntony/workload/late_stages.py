@@ -116,21 +116,28 @@ def _of(alone: list[int], operations: BundleTable, steps: BundleTable) -> _Stage
 
 
 def _own(operations: BundleTable, rank: int, begin: Ints, end: Ints) -> Floats:
-    """How long a rank did not wait in an operation, ns, (steps,). Receives that it began ahead
-    count as waiting, sends that it did not wait for do not."""
+    """How long a rank did not wait in an operation, ns, (steps,). It waits for a send that it began
+    ahead since it last began or ended something else."""
     ops, done = operations.codes("op"), operations.ints("done_ns")
-    sends = [number for number, op in enumerate(ops.values) if op == "isend"]
-    here = (operations.ints("rank") == rank) & (done != NULL) & ~np.isin(ops.codes, sends)
-    rows = np.flatnonzero(here)
-    rows = rows[np.argsort(operations.ints("enqueue_ns")[rows])]
-    enqueue, done = operations.ints("enqueue_ns")[rows], done[rows]
+    ahead, sends = (
+        [number for number, op in enumerate(ops.values) if op in some]
+        for some in ({"isend", "irecv"}, {"send"})
+    )
+    rows = np.flatnonzero((operations.ints("rank") == rank) & (done != NULL))
+    enqueue, done, kind = operations.ints("enqueue_ns")[rows], done[rows], ops.codes[rows]
+    instants = np.sort(np.concatenate((enqueue, done)))
+    before = instants[np.maximum(np.searchsorted(instants, done) - 1, 0)]
+    since = np.where(np.isin(kind, sends), np.maximum(enqueue, before), enqueue)
+    order = np.argsort(since)
+    order = order[~np.isin(kind[order], ahead)]
+    since, done = since[order], done[order]
     until = np.maximum.accumulate(done)
-    free = np.maximum(enqueue, np.concatenate((enqueue[:1], until[:-1])))
+    free = np.maximum(since, np.concatenate((since[:1], until[:-1])))
     waited = np.maximum(0, done - free)
-    order = np.argsort(begin)
-    place = np.searchsorted(begin[order], enqueue, side="right") - 1
-    inside = (place >= 0) & (enqueue < end[order][place])
+    steps = np.argsort(begin)
+    place = np.searchsorted(begin[steps], since, side="right") - 1
+    inside = (place >= 0) & (since < end[steps][place])
     total = np.zeros(len(begin))
-    total[order] = np.bincount(place[inside], waited[inside], len(begin))
+    total[steps] = np.bincount(place[inside], waited[inside], len(begin))
     own: Floats = (end - begin) - total
     return own
