@@ -5,6 +5,7 @@ Stages have different work, so that they are not compared with each other, but e
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -12,13 +13,13 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.bundle import NULL, BundleTable, Floats, Gap, Ints
-from syntony.workload.grid import significant_episodes
+from syntony.workload.grid import MAD_SIGMA, significant_episodes
 from syntony.workload.ranks import LATE_MADS, LATE_SHARE, MIN_RANKS, MIN_STEPS, Ranks, SlowRank
 
 FEWEST_STEPS = 10
 """Minimum number of steps of which the usual time of a stage is known."""
-USUAL, LEAST = 0.25, 0.05
-"""Quantiles of a stage's own times: its usual one, and one that is a standard deviation below."""
+USUAL = 0.25
+"""Quantile of a stage's own times that is its usual one."""
 LONGER = 0.15
 """Minimum share by which a stage takes longer than usual, and than the others do."""
 COSTS = 0.3
@@ -44,7 +45,9 @@ def late_stages(ranks: Ranks, steps: BundleTable) -> dict[int, SlowRank]:
     found = {}
     for some in _stages(ranks, steps):
         usual = np.quantile(some.own, USUAL, axis=1, keepdims=True)
-        spread = usual - np.quantile(some.own, LEAST, axis=1, keepdims=True)
+        # From step to step: a stage that becomes slow does so once.
+        apart = np.abs(np.diff(some.own, axis=1))
+        spread = MAD_SIGMA / math.sqrt(2) * np.median(apart, axis=1, keepdims=True)
         ratio = np.sort(some.own / np.maximum(usual, 1.0), axis=0)
         common = ratio[(len(some.ranks) - 1) // 2]
         excess = some.own - usual * common
