@@ -373,8 +373,6 @@ def test_sends_and_receives_are_operations_of_each_direction(
         ("rendezvous h0:29500", 0, "rendezvous", 4, 0),
         ("rendezvous h0:29500", 1, "init_process_group", 4, 0),
     ]  # fmt: skip
-    took_ms = {(row["comm"], row["seq"]): (row["done_ns"] - row["ts_ns"]) // MS for row in rows}
-    assert all(took_ms["0.p2p " + way, seq] >= 50 for way, seq in (("2>3", 2), ("3>2", 0)))
     assert sum(row["dropped"] for row in rows) == 1
 
 

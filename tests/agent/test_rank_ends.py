@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -140,6 +141,66 @@ def test_only_a_first_thread_that_ended_without_an_error_ended_alone() -> None:
         (thread, pid, ProcessExit(status)) for thread, pid, status in ended
     )
     assert found == {7: ProcessExit(3), 9: ProcessExit(-9), 12: ProcessExit(4)}
+
+
+class Ends(ExitSource):
+    """In the place of pidfds."""
+
+    def __init__(self) -> None:
+        self.watched: list[int] = []
+        self.ended: dict[int, ProcessExit] = {}
+
+    def watch(self, pid: int) -> None:
+        self.watched.append(pid)
+
+    def read(self) -> dict[int, ProcessExit]:
+        found, self.ended = self.ended, {}
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+def event(pid: int, status: int) -> bytes:
+    """PROC_EVENT_EXIT of a process, as linux/cn_proc.h has it."""
+    head = struct.pack("=IHHII", 76, 3, 0, 0, 0) + struct.pack("=IIIIHH", 1, 1, 0, 0, 40, 0)
+    return head + struct.pack("=IIQIIII", 0x80000000, 0, 5 * S, pid, pid, status, 17)
+
+
+def test_ends_that_the_kernel_had_no_room_for_are_counted_and_asked_of_pidfds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ExitEvents, "_listen", lambda _: None)
+    others = Ends()
+    with ExitEvents(lambda: others) as exits:
+        exits._socket.close()
+        for pid in (7, 8, 9):
+            exits.watch(pid)
+        assert others.watched == [7, 8, 9]
+        full, empty = OSError(errno.ENOBUFS, "No buffer space available"), BlockingIOError()
+        come = iter([event(7, 9), full, event(5, 0), empty, empty])
+
+        class Socket:
+            def recv(self, _: int) -> bytes:
+                one = next(come)
+                if isinstance(one, OSError):
+                    raise one
+                return one
+
+            def send(self, _: bytes) -> None:
+                pass
+
+            def close(self) -> None:
+                pass
+
+        exits._socket = Socket()  # type: ignore[assignment]
+        others.ended = {7: ProcessExit(-9), 8: ProcessExit(1)}
+        assert exits.read() == {
+            7: ProcessExit(-9, 5 * S), 5: ProcessExit(0, 5 * S), 8: ProcessExit(1)
+        }  # fmt: skip
+        assert exits.lost == 1
+        others.ended = {8: ProcessExit(1), 9: ProcessExit(2)}
+        assert exits.read() == {9: ProcessExit(2)}
 
 
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

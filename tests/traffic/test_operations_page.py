@@ -258,8 +258,11 @@ def test_a_transfer_that_its_rank_waits_for_is_told_again_under_another_name() -
     made.record(page.WAIT, isend, 0, 0, 0, NOW_NS, 0, 0)
     made.record(page.WAIT, isend, 0, 7, 0, NOW_NS, 0, 0)
     (waits,) = take(reader, made).operations
-    assert (waits.name, waits.done_ns) == ("send", 0)
+    assert (waits.name, waits.begin_ns, waits.done_ns) == ("send", NOW_NS - OPEN_NS - MS, 0)
+    made.record(page.WAIT, irecv, 0, 1, 0, NOW_NS - MS, 0, 0)
     made.end(0, NOW_NS, op=isend)
     made.end(1, NOW_NS, op=irecv)
-    assert [each.name for each in take(reader, made).operations] == ["send", "irecv"]
+    sent, received = take(reader, made).operations
+    assert (sent.name, sent.begin_ns) == ("send", NOW_NS - OPEN_NS - MS)
+    assert (received.name, received.begin_ns) == ("recv", NOW_NS - MS)
     assert reader.malformed == 0

@@ -179,7 +179,8 @@ def test_agents_that_do_not_record_how_processes_end_are_understood() -> None:
     wanted = arrow_schema(JOB_PROCESS)
     texts = {"string": ["a"], "float": [0.0], "double": [0.0]}
     row = {field.name: texts.get(str(field.type), [1]) for field in wanted}
-    old = pa.table(row, schema=wanted).drop_columns(["exit_status", "oom_killed"])
+    old = pa.table(row, schema=wanted).drop_columns(["exit_status", "oom_killed", "handles_term"])
     found = decode_columns(JOB_PROCESS, stream_of(old))
     assert np.isnan(found.column("exit_status").to_numpy()).all()
     assert np.isnan(found.column("oom_killed").to_numpy()).all()
+    assert np.isnan(found.column("handles_term").to_numpy()).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tests.workload.stored_rows import SEED, T0, process, steps_of
@@ -37,6 +37,7 @@ def processes(
     *,
     exact: bool = True,
     how: Mapping[int, int | None] | None = None,
+    handles: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """Readings every two seconds until `last_ns`, of hosts that look at different instants.
 
@@ -48,6 +49,7 @@ def processes(
         exact: whether the instant of an end is known, and not only its window.
         how: rank → its exit status, below 0 a signal; None: killed for lack of memory. Of others it
             is not visible.
+        handles: ranks that handle SIGTERM.
     """
     rows = []
     for rank in ALL:
@@ -64,5 +66,6 @@ def processes(
                 "lived_ns": float(end_ns - at_ns) if ended and exact else math.nan,
                 "exit_status": -9 if status is None else status if ended else math.nan,
                 "oom_killed": int(ended and status is None),
+                "handles_term": int(rank in handles),
             })  # fmt: skip
     return rows

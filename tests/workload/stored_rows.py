@@ -58,7 +58,7 @@ def process(host: str, rank: int, second: int = 0, **fields: Any) -> dict[str, A
     return {
         "ts_ns": at_ns, "window_ns": 2 * S, "host": host, "job": "night", "pid": 7, "rank": rank,
         "ranks": 4, "began_ns": T0, "exit_status": math.nan, "oom_killed": math.nan,
-        **fields,
+        "handles_term": math.nan, **fields,
     }  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def ended(
     done: Any = (),
     exact: bool = True,
     now_s: float = 40,
+    handles: Any = (),
 ) -> Diagnosis:
     """What is said so long after the last operation began."""
     rows = operations(begun=begun, done=done)
@@ -44,7 +45,7 @@ def ended(
     at_s = dict(ends_s if isinstance(ends_s, Mapping) else enumerate(ends_s))
     ends = {rank: stuck + round(at * S) for rank, at in at_s.items()}
     now_ns = stuck + round(now_s * S)
-    readings = processes(now_ns, ends, exact=exact, how=how)
+    readings = processes(now_ns, ends, exact=exact, how=how, handles=handles)
     seconds = (now_ns - T0) // S
     return diagnose(bundle(record({COLLECTIVE.name: rows, JOB_PROCESS.name: readings},
                                   seconds=seconds, now_ns=now_ns + 30 * S)))  # fmt: skip
@@ -94,6 +95,16 @@ def test_an_error_outside_of_operations_is_the_ranks_own(others: int) -> None:
     (verdict,) = ended(of_all(1, others)).verdicts
     assert verdict.fault is FaultClass.UNDETERMINED
     assert "noticed first" in verdict.alternatives[1].reason
+
+
+@pytest.mark.parametrize("others", [TERM, KILL, 1, ABRT])
+def test_an_error_may_be_the_answer_of_a_rank_to_sigterm(others: int) -> None:
+    """It computed while the others waited, and handles SIGTERM: somebody may have ended the job."""
+    (verdict,) = ended(of_all(1, others), begun=(0, 1, 2), handles=ALL).verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.UNDETERMINED, ("job night",))
+    assert "it handles SIGTERM" in verdict.alternatives[1].reason
+    (verdict,) = ended(of_all(SEGV, others), begun=(0, 1, 2), handles=ALL).verdicts
+    assert verdict.subjects == ("rank 3",)
 
 
 @pytest.mark.parametrize("others", [TERM, 1])

@@ -152,6 +152,7 @@ def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
 def put_operations(sheet: Sheet, at: JobTelemetry) -> None:
     """Records of collectives and steps that are missing or could not be used."""
     sheet.put("job_operation_records_unused_total", at.socket.malformed)
+    sheet.put("job_exits_lost_total", at.lost_exits)
     losses = at.nccl.losses()
     sheet.put("nccl_operations_lost_total", losses["lost"])
     sheet.put("nccl_operations_unused_total", losses["malformed"])

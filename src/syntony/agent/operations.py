@@ -144,6 +144,8 @@ class JobTelemetry:
         """… as its launcher set them, at the last search."""
         self.members: dict[int, JobMember] = {}
         """Processes of jobs by number, at the last search."""
+        self.lost_exits = 0
+        """How often the kernel had no room for ends of processes."""
         self._sought = set[int]()
         """Processes with operations that the last search did not find."""
 
@@ -181,6 +183,7 @@ class JobTelemetry:
             elapsed_ns = now.at_ns - self._searched_ns if self._searched_ns else PROCESSES_NS
             self._searched_ns = now.at_ns
             present = self._table.look()
+            self._say_lost()
             self._launched = {each.pid: (each.rank, each.ranks) for each in present}
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
             self.members = {
@@ -193,6 +196,13 @@ class JobTelemetry:
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
         return takeovers + [(table, columns) for table, columns in found if columns is not None]
+
+    def _say_lost(self) -> None:
+        """Log it when ends of processes were lost."""
+        lost, self.lost_exits = self.lost_exits, self._table.lost_exits
+        if self.lost_exits > lost:
+            _log.warning("ends of processes were lost, too many came at once: how some ranks ended"
+                         " may not be known")  # fmt: skip
 
     def _are_unknown(self, nccl: Sequence[ProcessOperations]) -> bool:
         """Whether a process has operations but its place in a job is unknown and was not searched
@@ -299,6 +309,7 @@ class JobTelemetry:
             "oom_killed": np.array(
                 [_told(each, each.exit and each.oom) for each in found], np.float32
             ),
+            "handles_term": np.array([each.handles_term for each in found], np.float32),
         }
 
     def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:

@@ -68,6 +68,8 @@ class JobProcess(NamedTuple):
     ended: bool = False
     state: str = ""
     """Of its first thread, see `ProcStat`; of one that has ended: unknown."""
+    handles_term: bool = False
+    """It handles SIGTERM, at the last look while it ran."""
     exit: ProcessExit | None = None
     """How it ended; None: it runs, or not visible."""
     oom: bool | None = False
@@ -118,6 +120,11 @@ class JobTable:
         self._interrupts = Interrupts(proc)
         self.left_out = 0
         """Processes beyond `MAX_PROCESSES` in the last look."""
+
+    @property
+    def lost_exits(self) -> int:
+        """How often ends of processes were lost, one or more each time."""
+        return self._exits.lost if self._exits else 0
 
     def close(self) -> None:
         """Close what tells how processes end. Idempotent; a later look may open it again."""
@@ -255,7 +262,9 @@ class JobTable:
         waited_ns = sum(max(0, now - known.waits.get(each, 0)) for each, now in waits.items())
         used_ns = max(0, stat.cpu_ns - known.cpu_ns)
         known.waits, known.cpu_ns = waits, stat.cpu_ns
-        known.who = known.who._replace(program=program, threads=stat.threads)
+        known.who = known.who._replace(
+            program=program, threads=stat.threads, handles_term=stat.handles_term
+        )
         return known.who._replace(
             cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns, state=stat.state
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,8 @@ class ProcStat(NamedTuple):
     threads: int
     started_ticks: int
     """CLOCK_BOOTTIME in clock ticks; with its number it identifies a process."""
+    handles_term: bool
+    """It handles SIGTERM."""
 
 
 def read_stat(process: Path) -> ProcStat:
@@ -43,7 +46,8 @@ def read_stat(process: Path) -> ProcStat:
     # Its name, in parentheses, may contain anything.
     fields = text.rpartition(")")[2].split()
     cpu_ns = (int(fields[11]) + int(fields[12])) * (S // os.sysconf("SC_CLK_TCK"))
-    return ProcStat(fields[0], cpu_ns, int(fields[17]), int(fields[19]))
+    handles_term = bool(int(fields[31]) >> (signal.SIGTERM - 1) & 1)
+    return ProcStat(fields[0], cpu_ns, int(fields[17]), int(fields[19]), handles_term)
 
 
 def serve_promptly() -> bool:

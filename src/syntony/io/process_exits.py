@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -71,6 +71,9 @@ class ProcessExit(NamedTuple):
 class ExitSource(Closing):
     """Not thread-safe."""
 
+    lost = 0
+    """How often the kernel had no room for ends, and left out one or more."""
+
     @abstractmethod
     def watch(self, pid: int) -> None:
         """Report the end of this process. Its number is of the caller's namespace."""
@@ -86,13 +89,19 @@ class ExitEvents(ExitSource):
     A process ends as its first thread does. If that has ended alone before (`pthread_exit`, status
     0), a signal that ends the process, or an `exit` of another thread, ends those that are left
     with the status of the process. C libraries end a thread alone with 0; a signal does so only
-    where a seccomp filter says so.
+    where a seccomp filter says so. What the kernel had no room for is asked of pidfds.
+
+    Args:
+        makes: opens what is asked where events were lost.
 
     Raises:
         MissingError: not permitted, or not in the initial namespaces.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, makes: Callable[[], ExitSource] | None = None) -> None:
+        self._others: ExitSource | None = None
+        self._watched = set[int]()
+        """Processes whose end was not reported yet."""
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _CONNECTOR)
         except OSError as error:
@@ -104,6 +113,8 @@ class ExitEvents(ExitSource):
             silent = isinstance(error, TimeoutError | ConnectionRefusedError)
             why = "not in the initial namespaces" if silent else error.strerror
             raise MissingError(f"process events: {why}") from error
+        with suppress(MissingError):
+            self._others = makes() if makes else None
 
     def _listen(self) -> None:
         program = b"".join(struct.pack("=HBBI", *each) for each in _ends_of_processes())
@@ -133,7 +144,10 @@ class ExitEvents(ExitSource):
         self._socket.send(HEADER.pack(HEADER.size + len(body), NLMSG_DONE, 0, 0, 0) + body)
 
     def watch(self, pid: int) -> None:
-        """All are watched."""
+        """All are watched; of these ends that were lost are asked for."""
+        self._watched.add(pid)
+        if self._others is not None:
+            self._others.watch(pid)
 
     def read(self) -> dict[int, ProcessExit]:
         ended: list[tuple[int, int, ProcessExit]] = []
@@ -141,19 +155,29 @@ class ExitEvents(ExitSource):
             try:
                 kind, thread, pid, at_ns, status = _parsed(self._socket.recv(1 << 12))
             except BlockingIOError:
-                return _of_processes(ended)
+                break
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                continue  # the kernel had to leave some out
+                self.lost += 1
+                continue
             if kind == _EXIT:
                 ended.append((thread, pid, ProcessExit(_returncode(status), at_ns)))
+        found = _of_processes(ended)
+        self._watched -= found.keys()
+        if self._others is not None:
+            more = self._others.read()
+            found |= {pid: more[pid] for pid in more.keys() & self._watched}
+            self._watched -= more.keys()
+        return found
 
     def close(self) -> None:
         """Idempotent. Before Linux 6.6 the kernel counts a listener until it is told."""
         with suppress(OSError):
             self._send(_IGNORE)
         self._socket.close()
+        if self._others is not None:
+            self._others.close()
 
 
 class ExitFiles(ExitSource):
@@ -214,9 +238,10 @@ def _of_processes(ended: Iterable[tuple[int, int, ProcessExit]]) -> dict[int, Pr
 
 def exit_source() -> ExitSource | None:
     """The best source that this process may use; None: how processes end is not visible."""
-    for make in (ExitEvents, ExitFiles):
-        with suppress(MissingError):
-            return make()
+    with suppress(MissingError):
+        return ExitEvents(ExitFiles)
+    with suppress(MissingError):
+        return ExitFiles()
     return None
 
 

@@ -62,14 +62,16 @@ class Pairs:
         @functools.wraps(function)
         def wait(work, *args, **kwargs):
             found = works.pop(id(work), None) if works else None
-            if found is not None and found[0]() is work:
-                try:
-                    for comm, operation, seq, _ in found[1]:
-                        now_ns = time.monotonic_ns()
-                        self._hook.page.put(WAIT, operation, comm, seq, 0, now_ns, 0, 0)
-                except Exception:
-                    pass
-            return function(work, *args, **kwargs)
+            if found is None or found[0]() is not work:
+                return function(work, *args, **kwargs)
+            page = self._hook.page
+            for comm, operation, seq, _ in found[1]:
+                page.put(WAIT, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
+            result = function(work, *args, **kwargs)
+            for comm, operation, seq, on_gpu in found[1]:
+                if not on_gpu:  # there only the stream waits
+                    page.end(comm, operation, seq)
+            return result
 
         return wait
 

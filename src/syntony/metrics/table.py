@@ -144,6 +144,9 @@ _OPERATIONS = (
     _agent("job_operation_records_unused_total", "counter", "",
            "records of collectives and steps that were read and rejected, and processes that "
            "sent an invalid page or none"),
+    _agent("job_exits_lost_total", "counter", "",
+           "times that the kernel had no room for ends of processes: how one or more ended is not "
+           "known, unless it has Linux 6.15"),
     _agent("nccl_operations_lost_total", "counter", "",
            "operations of NCCL that were overwritten before they were read, or beyond 65,536 of "
            "processes that ended within a second"),

@@ -67,6 +67,8 @@ MIGRATIONS = (
     Migration(18),
     # Processes of jobs have an exit status, and whether memory lacked: columns are added.
     Migration(19),
+    # Processes of jobs say whether they handle SIGTERM: a column is added.
+    Migration(20),
 )
 SUMMED_HOURS = 13
 """The version that added this table; it is filled after the tables are created."""

@@ -42,7 +42,8 @@ NAMES = (
 )  # fmt: skip
 """Operations by their number."""
 WAITED = {"isend": "send", "irecv": "recv"}
-"""What an operation is called once its rank waits for it."""
+"""What an operation is called once its rank waits for it. A receive then begins anew; a send had
+its data already, and where it comes among others tells whether one was left out."""
 MAX_OPEN = 4096
 """Maximum unfinished operations that are remembered."""
 OPEN_NS = 2 * S
@@ -174,7 +175,10 @@ class OperationsReader:
             elif kind == WAIT and in_time:
                 begun = self._open.get((comm, seq))
                 if begun is not None and begun.name in WAITED:
-                    self._open[comm, seq] = begun._replace(name=WAITED[begun.name])
+                    begin_ns = begun.begin_ns if begun.name == "isend" else at_ns
+                    self._open[comm, seq] = begun._replace(
+                        name=WAITED[begun.name], begin_ns=max(begin_ns, begun.begin_ns)
+                    )
                     self._reported_open.discard((comm, seq))
             else:
                 self.malformed += 1

@@ -319,6 +319,7 @@ JOB_PROCESS = Table(
         Column("lived_ns", "float64", "from ts_ns until it ended, also below 0; NaN: not known"),
         Column("exit_status", "float32", "below 0: of a signal; NaN: it runs, or not visible"),
         Column("oom_killed", "float32", "1: killed for lack of memory; NaN: it runs, or not known"),
+        Column("handles_term", "float32", "1: it handles SIGTERM; NaN: not known"),
     ),
     about=("job", "host", "pid"),
     retention_days=30,

@@ -37,6 +37,9 @@ class Ended(NamedTuple):
     oom: bool = False
     """The kernel killed it for lack of memory, or one that it started."""
 
+    handles_term: bool = False
+    """It handled SIGTERM: an error may be its answer."""
+
     @property
     def exact(self) -> bool:
         """Whether the instant is known, and not only a window."""
@@ -122,6 +125,7 @@ def cause(ended: Mapping[int, Ended], names: Collection[int], absent: Collection
     # In the operation itself it may have been the first to notice a lost connection. Errors of the
     # others follow from its end, if it is known to be the first, as orders of a launcher do.
     own = first == {Manner.FAILED} and set(names) <= set(absent)
+    own = own and not any(ended[rank].handles_term for rank in names)
     follow = after <= {Manner.ASKED, Manner.KILLED} or len(names) == 1
     return Cause.RANK if own and others and follow else Cause.OPEN
 

@@ -5,6 +5,7 @@ Stages have different work, so that they are not compared with each other, but e
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -12,13 +13,13 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.bundle import NULL, BundleTable, Floats, Gap, Ints
-from syntony.workload.grid import significant_episodes
+from syntony.workload.grid import MAD_SIGMA, significant_episodes
 from syntony.workload.ranks import LATE_MADS, LATE_SHARE, MIN_RANKS, MIN_STEPS, Ranks, SlowRank
 
 FEWEST_STEPS = 10
 """Minimum number of steps of which the usual time of a stage is known."""
-USUAL, LEAST = 0.25, 0.05
-"""Quantiles of a stage's own times: its usual one, and one that is a standard deviation below."""
+USUAL = 0.25
+"""Quantile of a stage's own times that is its usual one."""
 LONGER = 0.15
 """Minimum share by which a stage takes longer than usual, and than the others do."""
 COSTS = 0.3
@@ -44,7 +45,9 @@ def late_stages(ranks: Ranks, steps: BundleTable) -> dict[int, SlowRank]:
     found = {}
     for some in _stages(ranks, steps):
         usual = np.quantile(some.own, USUAL, axis=1, keepdims=True)
-        spread = usual - np.quantile(some.own, LEAST, axis=1, keepdims=True)
+        # From step to step: a stage that becomes slow does so once.
+        apart = np.abs(np.diff(some.own, axis=1))
+        spread = MAD_SIGMA / math.sqrt(2) * np.median(apart, axis=1, keepdims=True)
         ratio = np.sort(some.own / np.maximum(usual, 1.0), axis=0)
         common = ratio[(len(some.ranks) - 1) // 2]
         excess = some.own - usual * common
@@ -116,21 +119,28 @@ def _of(alone: list[int], operations: BundleTable, steps: BundleTable) -> _Stage
 
 
 def _own(operations: BundleTable, rank: int, begin: Ints, end: Ints) -> Floats:
-    """How long a rank did not wait in an operation, ns, (steps,). Receives that it began ahead
-    count as waiting, sends that it did not wait for do not."""
+    """How long a rank did not wait in an operation, ns, (steps,). It waits for a send that it began
+    ahead since it last began or ended something else."""
     ops, done = operations.codes("op"), operations.ints("done_ns")
-    sends = [number for number, op in enumerate(ops.values) if op == "isend"]
-    here = (operations.ints("rank") == rank) & (done != NULL) & ~np.isin(ops.codes, sends)
-    rows = np.flatnonzero(here)
-    rows = rows[np.argsort(operations.ints("enqueue_ns")[rows])]
-    enqueue, done = operations.ints("enqueue_ns")[rows], done[rows]
+    ahead, sends = (
+        [number for number, op in enumerate(ops.values) if op in some]
+        for some in ({"isend", "irecv"}, {"send"})
+    )
+    rows = np.flatnonzero((operations.ints("rank") == rank) & (done != NULL))
+    enqueue, done, kind = operations.ints("enqueue_ns")[rows], done[rows], ops.codes[rows]
+    instants = np.sort(np.concatenate((enqueue, done)))
+    before = instants[np.maximum(np.searchsorted(instants, done) - 1, 0)]
+    since = np.where(np.isin(kind, sends), np.maximum(enqueue, before), enqueue)
+    order = np.argsort(since)
+    order = order[~np.isin(kind[order], ahead)]
+    since, done = since[order], done[order]
     until = np.maximum.accumulate(done)
-    free = np.maximum(enqueue, np.concatenate((enqueue[:1], until[:-1])))
+    free = np.maximum(since, np.concatenate((since[:1], until[:-1])))
     waited = np.maximum(0, done - free)
-    order = np.argsort(begin)
-    place = np.searchsorted(begin[order], enqueue, side="right") - 1
-    inside = (place >= 0) & (enqueue < end[order][place])
+    steps = np.argsort(begin)
+    place = np.searchsorted(begin[steps], since, side="right") - 1
+    inside = (place >= 0) & (since < end[steps][place])
     total = np.zeros(len(begin))
-    total[order] = np.bincount(place[inside], waited[inside], len(begin))
+    total[steps] = np.bincount(place[inside], waited[inside], len(begin))
     own: Floats = (end - begin) - total
     return own

@@ -131,5 +131,8 @@ def process_rows(
                 "ended": bool(each["ended"]),
                 "lived_ns": known(each["lived_ns"]),
                 "exit_status": known(each["exit_status"]),
+                "handles_term": None
+                if (term := known(each["handles_term"])) is None
+                else bool(term),
                 "oom_killed": None if (oom := known(each["oom_killed"])) is None else bool(oom),
             }

@@ -78,8 +78,9 @@ class Processes:
     def ended(self) -> dict[int, Ended]:
         """Ranks of which no process is left."""
         ended = self._table.numbers("ended") > 0
-        lived_ns, status, oom = (
-            self._table.numbers(name) for name in ("lived_ns", "exit_status", "oom_killed")
+        lived_ns, status, oom, term = (
+            self._table.numbers(name)
+            for name in ("lived_ns", "exit_status", "oom_killed", "handles_term")
         )
         found = {}
         for rank, processes in self._rows.items():
@@ -93,6 +94,7 @@ class Processes:
                 begin_ns + int(lived) if exact else begin_ns,
                 begin_ns + int(lived) if exact else int(self._last_ns[last]),
                 int(status[last]) if np.isfinite(status[last]) else None,
+                handles_term=bool(term[last] > 0),
             )
             killed = any(oom[rows[-1]] > 0 and self._at_ns[rows[0]] >= self._at_ns[own[0]]
                          for rows in processes.values())  # fmt: skip

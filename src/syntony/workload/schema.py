@@ -171,6 +171,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _optional("lived_ns", "number", "time from `at_ns` until it ended, also below 0"),
         _optional("exit_status", "number", "its exit status; below 0: the signal that ended it"),
         _optional("oom_killed", "flag", "the kernel killed it for lack of memory"),
+        _optional("handles_term", "flag", "it handles SIGTERM"),
     ),
     "steps": (
         _required("step", "whole", "number of the step"),

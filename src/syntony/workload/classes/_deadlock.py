@@ -25,12 +25,13 @@ def no_meeting(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[Rul
     those = [(comm, seq) for comm, _, seq, _ in stuck if comm.name.startswith(MEETING)]
     if not those:
         return []
-    counts = [len(waiting_ranks(ranks, *each)) for each in those]
+    came = [{*each.ranks[each.present.any(axis=1)].tolist()} for each, _ in those]
+    counts = [len(each) for each in came]
     comm, seq = those[counts.index(max(counts))]
     place = comm.name.removeprefix(MEETING)
     if len(those) > 1:
         others = [each for each in those if each[0] is not comm]
-        odd = sorted(set().union(*(waiting_ranks(ranks, *each) for each in others)))
+        odd = sorted(set().union(*came) - came[counts.index(max(counts))])
         there = ", ".join(each.name.removeprefix(MEETING) for each, _ in others)
         text = f"it looks for the others at {there}, and {max(counts)} of them at {place}"
         sure = None if counts.count(max(counts)) == 1 else False
@@ -40,13 +41,13 @@ def no_meeting(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[Rul
     if not comm.present[:, seq].all() or _op(ranks, column.max()) != MEETING.strip():
         return []
     # Rank 0 may serve the store, and waits there until all have come.
-    came = comm.ranks[comm.done[:, seq] != NULL]
+    met = comm.ranks[comm.done[:, seq] != NULL]
     odd = sorted(waiting_ranks(ranks, comm, seq) - {0})
-    if not len(came) or not odd:
+    if not len(met) or not odd:
         text = f"no rank gets an answer at {place}"
         return [hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),),
                          sure=False, action=ACTION_PLACE)]  # fmt: skip
-    text = f"it gets no answer at {place}, where {len(came)} of {len(comm.ranks)} ranks have come"
+    text = f"it gets no answer at {place}, where {len(met)} of {len(comm.ranks)} ranks have come"
     return [hang_finding(facts, comm, seq, odd, evidence=(Evidence("done_ns", text),),
                      action=ACTION_PLACE)]  # fmt: skip
 

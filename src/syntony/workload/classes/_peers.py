@@ -27,10 +27,15 @@ def sole(ranks: Ranks, comm: Comm) -> bool:
     return comm.name.startswith(MEETING) or both_ends(op) == P2P
 
 
-def with_absent(ranks: Ranks, comm: Comm) -> Comm:
-    """The communicator with those of its ranks of which no operation is recorded, as far as its
-    name tells them. As it is where nobody waits in it, or where an operation has ended without
-    which they must have come: then they are not recorded."""
+def prepared(ranks: Ranks, comm: Comm) -> Comm:
+    """The communicator without operations as open that a rank has only begun ahead; and with those
+    of its ranks of which no operation is recorded, as far as its name tells them, unless nobody
+    waits in it, or an operation has ended without which they must have come: then they are not
+    recorded."""
+    # Nobody waits for what was only begun: gloo says only then that it has ended.
+    open_here = comm.present & (comm.done == NULL)
+    begun = open_here & ~waits(ranks, comm)
+    comm = comm._replace(done=np.where(begun, comm.enqueue, comm.done))
     members = _members(comm.name, int(np.nan_to_num(ranks.table.numbers("nranks"))[comm.row.max()]))
     fresh = sorted(members - set(comm.ranks.tolist()))
     ended = comm.done != NULL

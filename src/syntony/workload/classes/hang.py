@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
-from syntony.workload.classes._peers import MEETING, waiting_ranks, with_absent
+from syntony.workload.classes._peers import MEETING, prepared, waiting_ranks
 from syntony.workload.classes._progress import (
     LONGER,
     MIN_SILENCE_NS,
@@ -121,7 +121,7 @@ def _without_progress(
     """Findings of ranks without which an operation cannot end, since they are gone; other
     communicators that make no progress; ranks that wait because of the former."""
     ends, stuck, waiting = list[RuleFinding](), list[Stuck](), set[int]()
-    for comm in (with_absent(ranks, each) for each in ranks.comms):
+    for comm in (prepared(ranks, each) for each in ranks.comms):
         kind, lost = kinds_of(ranks, comm), lost_ranks(ranks, comm)
         seq = first_open(comm, lost)
         # Ranks that call different operations end by themselves, whichever is the first.
@@ -307,12 +307,20 @@ def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
         alternatives=(
             weigh(FaultClass.HANG, False, f"rank {names} {'left' if left else 'failed'}, and the"
                   " others failed because of it"),
-            weigh(FaultClass.UNDETERMINED, False, "its connection to another rank failed, and it"
-                  " noticed first" if noticed else "somebody ended the job"),
+            weigh(FaultClass.UNDETERMINED, False, _other_reason(one, noticed=noticed)),
         ),
         action=ACTION_ENDED, ranks=frozenset(comm.ranks.tolist()),
         hosts=frozenset(facts.ranks.host.get(rank, "") for rank in comm.ranks.tolist()),
     )  # fmt: skip
+
+
+def _other_reason(one: Ended, *, noticed: bool) -> str:
+    """Why the rank that ended first may not be the cause."""
+    if noticed and one.handles_term:
+        return ("somebody ended the job: it handles SIGTERM, and may end with an error then; or its"
+                " connection to another rank failed, and it noticed first")  # fmt: skip
+    return ("its connection to another rank failed, and it noticed first" if noticed
+            else "somebody ended the job")  # fmt: skip
 
 
 def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
