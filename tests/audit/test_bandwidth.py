@@ -16,7 +16,7 @@ from tests.live import live
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import HuntOutcome, Pair
-from syntony.audit.parse.perftest import parse_write_bw
+from syntony.audit.parse.bandwidth import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.cli import run
 from syntony.io.audit.pair_tests import WORKER, PairTestOptions, PairTests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.audit.consequences import Consequences
+from syntony.audit.reported import Consequences
 from syntony.audit.result import Result, Status
 
 F, P, S, U = Status.FAIL, Status.PASS, Status.SKIP, Status.UNKNOWN

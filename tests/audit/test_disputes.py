@@ -16,8 +16,8 @@ from syntony.audit.checks.nccl import SlowHost
 from syntony.audit.checks.uplinks import Uplinks, _fewest, _spread, _usual
 from syntony.audit.hostlist import parse_hosts
 from syntony.audit.hunt import Blamed, HuntOutcome
-from syntony.audit.nccl.hunted import least_hosts
-from syntony.audit.nccl.hunted import verdicts as hunted
+from syntony.audit.nccl.diagnosis import least_hosts
+from syntony.audit.nccl.diagnosis import verdicts as hunted
 from syntony.audit.report.documents import MAX_TICKET_ROWS, junit, markdown, sentence
 from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError

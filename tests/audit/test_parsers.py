@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.audit import speeds
 from tests.audit.hosts import LSPCI, nvidia_host, smi
 
-from syntony.audit.examine import examine
+from syntony.audit.check import examine
 from syntony.audit.facts import AbsentError, UnreadableError
 from syntony.audit.hostlist import parse_hosts
 from syntony.audit.parse import bandwidth, kernel_log, lspci, nvidia, smbios
@@ -28,8 +28,7 @@ from syntony.audit.registry import host_checks
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.errors import InputError, UsageError
-from syntony.io.audit.dump import unpack_dump
-from syntony.io.audit.host import recorded_host
+from syntony.io.audit.host import recorded_host, unpack_dump
 from syntony.links.snapshot import PortSnapshot
 
 _SMI = smi(["0000:03:00.0"])

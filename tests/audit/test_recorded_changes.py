@@ -17,8 +17,7 @@ import pytest
 from tests.audit.fixture_fleet import FOLDER, trees, write_tree
 from tests.cases import mostly_slow, recorded
 
-from syntony.audit.check import HostCheck
-from syntony.audit.examine import examine
+from syntony.audit.check import HostCheck, examine
 from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.registry import host_checks
 from syntony.audit.result import ComparedValue, Result

@@ -12,8 +12,7 @@ import pytest
 from tests.audit.paper import DENIED, PaperHost, Text
 
 from syntony.audit.changes import compare
-from syntony.audit.check import HostCheck
-from syntony.audit.examine import examine
+from syntony.audit.check import HostCheck, examine
 from syntony.audit.facts import Facts, UnreadableError
 from syntony.audit.gids import Gid, Preference, nccl_choice, preference
 from syntony.audit.host_log import kernel_log

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.link import hello
 
-from syntony.controller.duplicate_agents import MAX_STREAMS, DuplicateAgents
+from syntony.controller.agent_hub import MAX_STREAMS, DuplicateAgents
 from syntony.controller.hello_check import RefusedError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from syntony.errors import MissingError
 from syntony.io.jobs import JobProcesses
-from syntony.io.mptcp_settings import UserspaceManagement
+from syntony.io.mptcp_pm import UserspaceManagement
 
 
 def process(proc: Path, pid: int, environ: bytes, inodes: tuple[int, ...]) -> None:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.errors import WireError
-from syntony.links.modules import ModuleWatch
+from syntony.links.modules import LEAST, SPACING_NS, ModuleWatch, Trend, theil_sen
 from syntony.links.optics import Eeprom, Lane, Module, ModuleIdentity, from_flat, parse
-from syntony.links.trend import LEAST, SPACING_NS, Trend, theil_sen
 
 
 def page(size: int, fields: dict[int, bytes]) -> bytes:

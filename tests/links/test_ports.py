@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.links.machine import SETTLED_NS, PortMachine, PortReading
+from syntony.links.ledger import SETTLED_NS, PortMachine, PortReading
 from syntony.links.ports import (
     REMEDIES,
     LinkRate,

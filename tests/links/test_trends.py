@@ -10,9 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.links.ledger import LinkNote
-from syntony.links.modules import BRIGHTER_DB, COOLER_C, FORESIGHT_H, REPEAT_NS, ModuleWatch
+from syntony.links.modules import (
+    BRIGHTER_DB,
+    COOLER_C,
+    FORESIGHT_H,
+    LEAST,
+    MAX_SAMPLES,
+    REPEAT_NS,
+    SPACING_NS,
+    ModuleWatch,
+    Slope,
+    Trend,
+    theil_sen,
+)
 from syntony.links.optics import Lane, Module, ModuleIdentity
-from syntony.links.trend import LEAST, MAX_SAMPLES, SPACING_NS, Slope, Trend, theil_sen
 from syntony.model import DAY_NS, HOUR_NS
 
 

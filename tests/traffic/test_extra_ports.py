@@ -10,7 +10,7 @@ from syntony.traffic.extra_ports import (
     PROBING_NS,
     ExtraPortProbing,
 )
-from syntony.traffic.partial import PartialPathFailure
+from syntony.traffic.pairs import PartialPathFailure
 
 PAIR = ("nic0", "10.0.0.2")
 

@@ -20,7 +20,7 @@ from syntony.traffic.extra_ports import (
 from syntony.traffic.measurements import MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
-from syntony.traffic.partial import PartialPathFailure
+from syntony.traffic.pairs import PartialPathFailure
 from syntony.traffic.place import Choice
 from syntony.traffic.problem import PlacementProblem
 from syntony.traffic.trials import TrialResult

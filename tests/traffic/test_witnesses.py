@@ -11,11 +11,11 @@ from tests.traffic.one_end import APP, NOW, POLICY, here, nics, there
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
+from syntony.traffic.extra_ports import WITNESSES, with_witnesses
 from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Destroy, Instruction, WatchPaths
 from syntony.traffic.pairs import WatchedFlow
 from syntony.traffic.probe_plan import PlannedNics
-from syntony.traffic.witnesses import WITNESSES, with_witnesses
 
 PAIRS = [(1, 0), (0, 1), (1, 1)]
 """Rail here, rail there: as the lab's mesh of four hosts had them, where two agents each watched

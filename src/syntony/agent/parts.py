@@ -6,7 +6,7 @@ A part that cannot start, or that fails, does not affect the others. Pure: time 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from syntony.errors import ConfigError, MissingError
@@ -80,6 +80,13 @@ class Parts:
         if part.state is PartState.RUNNING and now_ns - part.since_ns >= MAX_BACKOFF_NS:
             part.backoff_ns = 0
         self._put_off(part, error, now_ns)
+
+    def check(self, faults: Mapping[str, Exception | None], now_ns: int) -> None:
+        """Once a second: fail running parts that have a fault, retry those that are due."""
+        for name, fault in faults.items():
+            if fault is not None and self.is_running(name):
+                self.fail(name, fault, now_ns)
+        self.retry(now_ns)
 
     def run(
         self, name: str, step: Callable[[], _T], now_ns: int, *, always: bool = False

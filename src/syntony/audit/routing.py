@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from syntony.audit.checks.routes import RoutingTables
+from syntony.audit.checks.network import RoutingTables
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.parse.routes import MAIN, KernelRoute, Network, RoutingTable
 from syntony.audit.result import FLEET, Result, Status, Suspect

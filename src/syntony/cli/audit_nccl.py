@@ -317,8 +317,7 @@ def _hunt(
 ) -> list[Result]:  # fmt: skip
     """If the worst run was low, test halves of the fleet until one host is left."""
     from syntony.audit.hunt import GroupHunt
-    from syntony.audit.nccl.diagnosis import LOW_SHARE, floor_of
-    from syntony.audit.nccl.hunted import least_hosts, verdicts
+    from syntony.audit.nccl.diagnosis import LOW_SHARE, floor_of, least_hosts, verdicts
 
     worst = min(runs, key=lambda run: run.output.peak if run.output else 0.0)
     best = max((run.output.peak for run in runs if run.output), default=0.0)

@@ -18,9 +18,8 @@ import click
 import msgspec
 
 from syntony.audit.check import Section
-from syntony.audit.registry import fleet_checks, host_checks, named_checks
+from syntony.audit.registry import chosen_sections, fleet_checks, host_checks, named_checks
 from syntony.audit.result import FLEET, HostReport, Result, Status
-from syntony.audit.sections import chosen_sections
 from syntony.cli.audit_fleet import (
     CablingOptions,
     FleetAccess,

@@ -290,9 +290,8 @@ def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
 def _tree(
     root: Path, checks: Sequence[HostCheck], done: frozenset[str], spec: Spec
 ) -> Iterator[HostReport]:
-    from syntony.io.audit.dump import unpack_dump
     from syntony.io.audit.examine import examine_tree
-    from syntony.io.audit.host import recorded_host
+    from syntony.io.audit.host import recorded_host, unpack_dump
 
     with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
         name = ""

@@ -12,7 +12,7 @@ _ELSEWHERE = {
         "Compute completion times and rates of --traffic under --policy, and the optimum.",
     ),
     "traffic": (
-        "sim_traffic:traffic",
+        "sim_run:traffic",
         "Print --traffic as a connection matrix, to edit or for a packet-level simulator.",
     ),
 }

@@ -10,6 +10,7 @@ import click
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.sim_options import make_scene, scene_options
 from syntony.errors import MissingError, UsageError
+from syntony.sim.fluid.matrix_file import format_matrix
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.run import RunSettings
@@ -84,3 +85,16 @@ def _tools(*, known: bool) -> Tools:
     except MissingError:
         return Tools(known=known)
     return Tools(share=max_min, colouring=NativeColouring, known=known)
+
+
+@click.command()
+@scene_options
+def traffic(**options: Any) -> None:
+    """Print --traffic as a connection matrix, to edit or for a packet-level simulator.
+
+    \b
+    Example:
+      syntony sim traffic --traffic rings-256 > rings.cm
+    """
+    scene = make_scene(options)
+    click.echo(format_matrix(scene.traffic, scene.net.nics), nl=False)

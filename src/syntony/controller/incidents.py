@@ -10,7 +10,8 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import msgspec
 
@@ -26,7 +27,6 @@ from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.containment import PathContainment
 from syntony.controller.equal_suspects import DarkHosts
-from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.incident_inputs import (
     EvaluationInputs,
     LinkReadings,
@@ -34,6 +34,7 @@ from syntony.controller.incident_inputs import (
     observations,
 )
 from syntony.controller.notify import Notifier
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import ConfigError, StoreError, UsageError
 from syntony.io.operator_files import load_rules
 from syntony.model import DAY_NS, HOUR_NS, S, format_ns
@@ -50,6 +51,7 @@ from syntony.wire.incidents import (
     RulesReply,
     SilenceAction,
 )
+from syntony.wire.tables import INCIDENT
 
 _log = logging.getLogger(__name__)
 
@@ -348,3 +350,46 @@ def fleet_id(state: ControlState) -> str:
         known = _FleetId(secrets.token_hex(4))
         document.save(known)
     return known.id
+
+
+_NOTIFICATIONS = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
+"""Notifications are not part of an incident's history."""
+
+
+class IncidentHistory:
+    """Not thread-safe: its service's lock protects it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[dict[str, Any]] = []
+        self._own_rows = OwnRows(INCIDENT)
+
+    def add(self, changes: Iterable[IncidentChange]) -> None:
+        """Take changes, in their current state."""
+        self._waiting += [_row(change) for change in changes if change.kind not in _NOTIFICATIONS]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are rows; for any thread."""
+        return bool(self._waiting)
+
+    def rows(self) -> BatchPiece | None:
+        """All waiting rows; None if there are none."""
+        records, self._waiting = self._waiting, []
+        return self._own_rows.piece(records)
+
+
+def _row(change: IncidentChange) -> dict[str, Any]:
+    fields = msgspec.to_builtins(change.incident)
+    return {
+        **{name: fields[name] for name in _COPIED},
+        "ts_ns": change.at_ns,
+        "change": change.kind.value,
+        "evidence": "\n".join(fields["evidence"]),
+        "jobs": ", ".join(fields["jobs"]),
+    }
+
+
+_COPIED = (
+    "number", "rule", "subject", "severity", "state", "summary", "remedy", "opened_ns",
+    "resolved_ns", "value", "worst", "cause", "reopened", "repeats", "acknowledged_by", "comment",
+)  # fmt: skip

@@ -21,7 +21,7 @@ from syntony.model.paths import (
 from syntony.traffic import events
 from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.connection_table import ConnectionTable
-from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
+from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing, with_witnesses
 from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
@@ -40,7 +40,6 @@ from syntony.traffic.rail_moves import RailMoves, RailOrder
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
-from syntony.traffic.witnesses import with_witnesses
 
 WATCH_EVERY_NS = 50 * MS
 """Interval at which the paths in use are collected: a job opens its connections all at once."""

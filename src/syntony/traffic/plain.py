@@ -29,9 +29,8 @@ from syntony.traffic.instructions import (
     ShortenTimeout,
 )
 from syntony.traffic.plain_flow import PlainFlow
-from syntony.traffic.plain_wires import other_wires
+from syntony.traffic.plain_wires import WireClaims, other_wires
 from syntony.traffic.policy import FailoverMode, Policy, is_named
-from syntony.traffic.wire_claims import WireClaims
 
 FORGET_NS = 3 * S
 """A connection absent from the kernel's listing for this long has ended."""

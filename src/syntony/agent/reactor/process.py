@@ -174,14 +174,12 @@ class Reactor:
         for nic, error in self.nics.gone().items():
             self.nics.detach(nic)
             self.parts.fail(f"nic:{nic}", error, now_ns)
-        for name, fault in (
-            ("join-port", self.steering.listen_fault),
-            ("job-socket", self.job_link.fault),
-            ("reactor-socket", self._server.fault),
-        ):
-            if fault is not None and self.parts.is_running(name):
-                self.parts.fail(name, fault, now_ns)
-        self.parts.retry(now_ns)
+        faults = {
+            "join-port": self.steering.listen_fault,
+            "job-socket": self.job_link.fault,
+            "reactor-socket": self._server.fault,
+        }
+        self.parts.check(faults, now_ns)
         self.verbs.look(self.nics.addresses(), self.nics.numbers)
         if self.verbs.probing != self._verbs_probing:
             self._verbs_probing = self.verbs.probing

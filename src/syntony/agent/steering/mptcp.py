@@ -13,8 +13,7 @@ from syntony.agent.steering.actuators import MptcpActuator, PathActuator
 from syntony.agent.steering.path_log import PathCounters
 from syntony.errors import MissingError, WireError
 from syntony.io.join_listener import JoinListeners, refuse, supported
-from syntony.io.mptcp_pm import PathManagerEvents
-from syntony.io.mptcp_settings import UserspaceManagement
+from syntony.io.mptcp_pm import PathManagerEvents, UserspaceManagement
 from syntony.traffic.failover import Event
 from syntony.traffic.instructions import Announce, Steer
 from syntony.traffic.policy import FailoverMode, Policy

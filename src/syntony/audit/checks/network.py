@@ -163,3 +163,19 @@ class DelayFit(Check):
     meaning = "the cable ends elsewhere, is far longer, or an extra hop is in between"
     remedy = "follow the cable; compare with be.topo.links"
     suspect = Suspect.CABLE
+
+
+class RoutingTables(Check):
+    """Switches and hosts forward to every destination over as many next hops as they should.
+
+    Expected results: with a topology, the neighbours on shortest ways and no others; without, what
+    more than half of the role's devices have: a route, and as many next hops; unknown where no
+    number of next hops is so. No destination is thrown away, and no next hops lead in a circle.
+    """
+
+    id = "be.topo.routes"
+    section = Section.TOPOLOGY
+    reads = ("$ ip -j route show table all", "FRR's show ip route json (syntony audit network)")
+    meaning = "flows crowd on the ways that are left, go round in circles, or vanish"
+    remedy = "look at this device's BGP or subnet-manager session towards the missing next hop"
+    suspect = Suspect.SWITCH

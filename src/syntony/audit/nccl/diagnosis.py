@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from syntony.audit.checks.nccl import SlowHost
+from syntony.audit.hunt import Blamed, HuntOutcome
 from syntony.audit.nccl.plan import Case
-from syntony.audit.result import Suspect
+from syntony.audit.result import Result, Status, Suspect
 
 LOW_SHARE = 0.9
 """Without a floor, a case is low below this share of the best case."""
@@ -203,3 +205,33 @@ def diagnose(
     )
     seen = _Pattern(flat, hier, low_flat, low_hier, sockets, direct)
     return next(rule.verdict for rule in _MATRIX if rule.applies(seen))
+
+
+def least_hosts(hosts: int) -> int:
+    """Of a test within a fleet of so many: four where half of the fleet can lend them."""
+    return MIN_NODES if hosts >= 2 * MIN_NODES else 2
+
+
+def verdicts(named: Iterable[Blamed], rounds: int) -> Iterator[Result]:
+    """A row for each host or set of hosts that is to blame."""
+    check = SlowHost()
+    for each in named:
+        said = f"{rounds} rounds of halving"
+        if each.blame is HuntOutcome.HOST:
+            good = ", ".join(each.against)
+            yield check.result(
+                Status.FAIL, each.hosts[0], "low with every partner", "as the others",
+                f"{said}; with {good}, which are good without it",
+            )  # fmt: skip
+        elif each.blame is HuntOutcome.PAIR:
+            yield check.result(
+                Status.FAIL, f"{each.hosts[0]}..{each.hosts[-1]}", "low together, good apart",
+                "as the halves", f"{said}: {len(each.hosts)} hosts", suspect=Suspect.FABRIC,
+                meaning="what is between the two halves: their leaves' uplinks, or a spine",
+                remedy="look at be.topo.uplinks and the one-way delays between the halves",
+            )  # fmt: skip
+        else:
+            yield check.result(
+                Status.UNKNOWN, ", ".join(each.hosts[:8]),
+                evidence=f"{said}: it could not be tested with anybody known to be good",
+            )  # fmt: skip

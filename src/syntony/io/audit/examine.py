@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from syntony.audit.check import HostCheck
-from syntony.audit.examine import examine, unknown
+from syntony.audit.check import HostCheck, examine, unknown
 from syntony.audit.facts import Facts
 from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.model import S

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Pair
-from syntony.audit.parse.perftest import error_line, parse_write_bw
+from syntony.audit.parse.bandwidth import error_line, parse_write_bw
 from syntony.audit.speed_hunt import Speed
 from syntony.io.audit.collective import RankStarter, finish
 
