@@ -49,43 +49,19 @@ def _controller(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
     return Metric(name, kind, tuple(labels.split()), meaning, MetricOwner.CONTROLLER)
 
 
+def _both(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
+    return Metric(name, kind, (HOST, "role", *labels.split()), meaning, MetricOwner.BOTH)
+
+
 _BOTH = (
-    Metric(
-        "build_info",
-        "gauge",
-        (HOST, "role", "version"),
-        "1; version and role of this process",
-        MetricOwner.BOTH,
-    ),
-    Metric(
-        "process_cpu_seconds_total",
-        "counter",
-        (HOST, "role"),
-        "CPU time of this process, all threads",
-        MetricOwner.BOTH,
-    ),
-    Metric(
-        "process_resident_memory_bytes",
-        "gauge",
-        (HOST, "role"),
-        "resident memory of this process",
-        MetricOwner.BOTH,
-    ),
-    Metric(
-        "log_lines_held_back_total",
-        "counter",
-        (HOST, "role"),
-        "log lines suppressed because many of the same kind about the same object came before",
-        MetricOwner.BOTH,
-    ),
-    Metric(
-        "certificate_expiry_seconds",
-        "gauge",
-        (HOST, "role"),
-        "time until this process's certificate expires; 0: expired or unreadable",
-        MetricOwner.BOTH,
-    ),
-)
+    _both("build_info", "gauge", "version", "1; version and role of this process"),
+    _both("process_cpu_seconds_total", "counter", "", "CPU time of this process, all threads"),
+    _both("process_resident_memory_bytes", "gauge", "", "resident memory of this process"),
+    _both("log_lines_held_back_total", "counter", "",
+          "log lines suppressed because many of the same kind about the same object came before"),
+    _both("certificate_expiry_seconds", "gauge", "",
+          "time until this process's certificate expires; 0: expired or unreadable"),
+)  # fmt: skip
 
 _PARTS = (
     _agent(

@@ -78,7 +78,9 @@ class ThroughputChart(Chart, frozen=True, kw_only=True):
         top = max((max(line.rate, default=0.0) for line in self.lines), default=0.0) or 1.0
         axes.set_ylim(top * _BELOW, top * _ABOVE)
         axes.set_xlim(*_span(self.lines))
-        _style(axes, self)
+        axes.set_xlabel("seconds since the fault", color=FAINT)
+        axes.set_ylabel(self.unit, color=FAINT)
+        style_axes(axes)
         for began_s, ended_s in self.faults_s:
             axes.axvspan(began_s, ended_s, color=INK, alpha=0.07, lw=0)
         if self.faults_s:
@@ -117,12 +119,6 @@ def _span(lines: Sequence[ThroughputLine]) -> tuple[float, float]:
     return min(instants), max(instants)
 
 
-def _style(axes: Any, picture: ThroughputChart) -> None:
-    axes.set_xlabel("seconds since the fault", color=FAINT)
-    axes.set_ylabel(picture.unit, color=FAINT)
-    style_axes(axes)
-
-
 def style_axes(axes: Any) -> None:
     """Show grid lines and a base line, without a frame."""
     axes.grid(axis="y", color="#d0d7de", lw=0.6)
@@ -133,10 +129,11 @@ def style_axes(axes: Any) -> None:
         spine.set_color("#d0d7de")
 
 
-def _mark(axes: Any, at_s: float, text: str, top: float) -> None:
+def _mark(axes: Any, at_s: float, text: str, top: float, line: int = 0) -> None:
+    """A dashed line at an instant, its label below `top`, on one of several lines."""
     axes.axvline(at_s, color=INK, lw=0.8, ls=(0, (4, 3)))
     axes.annotate(
-        text, (at_s, top), xytext=(4, -4), textcoords="offset points", color=INK,
+        text, (at_s, top), xytext=(4, -4 - 13 * line), textcoords="offset points", color=INK,
         fontsize=9, va="top",
     )  # fmt: skip
 
@@ -204,13 +201,10 @@ class ContentionChart(Chart, frozen=True, kw_only=True):
         below.set_ylim(0, max((*self.delay.value, 1.0)) * _HEADROOM)
         below.set_ylabel(self.delay.label, color=FAINT)
         below.set_xlabel("seconds since Syntony was switched on", color=FAINT)
+        _mark(above, 0, "Syntony acts", self.optimum * _HEADROOM)
+        _mark(below, 0, "", 0)
         for axes in (above, below):
-            axes.axvline(0, color=INK, lw=0.8, ls=(0, (4, 3)))
             style_axes(axes)
-        above.annotate(
-            "Syntony acts", (0, self.optimum * _HEADROOM), xytext=(4, -4), va="top",
-            textcoords="offset points", color=INK, fontsize=9,
-        )  # fmt: skip
 
 
 def _total(curves: Sequence[ContentionCurve]) -> ContentionCurve:
@@ -249,7 +243,7 @@ class RankLossChart(Chart, frozen=True, kw_only=True):
         lower.set_xlabel("seconds since the rank was killed", color=FAINT)
         for axes in (upper, lower):
             style_axes(axes)
-            axes.axvline(0.0, color=INK, lw=0.8, ls=(0, (4, 3)))
+            _mark(axes, 0, "", 0)
         upper.tick_params(labelbottom=False)
         upper.legend(loc="upper right", frameon=False, fontsize=8)
 
@@ -285,7 +279,5 @@ class SlowJobChart(Chart, frozen=True, kw_only=True):
         style_axes(axes)
         top = axes.get_ylim()[1]
         for number, (at_s, text) in enumerate(self.marks):
-            axes.axvline(at_s, color=INK, lw=0.8, ls=(0, (4, 3)))
-            axes.annotate(text, (at_s, top), xytext=(4, -4 - 13 * number), va="top",
-                          textcoords="offset points", color=INK, fontsize=9)  # fmt: skip
+            _mark(axes, at_s, text, top, number)
         axes.legend(loc="upper left", frameon=False, fontsize=8)

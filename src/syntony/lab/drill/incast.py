@@ -12,7 +12,7 @@ import msgspec
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention, verbs
-from syntony.lab.drill.contention import ContentionTrial, ControllerSample
+from syntony.lab.drill.contention import ContentionTimes, ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.drill.place import NIC
 from syntony.lab.jobs.nccl_mesh import PLUGIN
@@ -49,14 +49,6 @@ or an acknowledgement."""
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
-class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to measure one sender, all of them, and all of them paced."""
-
-    alone_ns: int = 4 * S
-    before_ns: int = 10 * S
-    after_ns: int = 16 * S
-
-
 class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     senders: int = SENDERS
     elements: int = ELEMENTS
@@ -65,7 +57,8 @@ class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     congestion: str = ""
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
-    times: IncastTimes = IncastTimes()
+    times: ContentionTimes = ContentionTimes(before_ns=10 * S)
+    """Of one sender, of all of them, and of all of them paced."""
     verbs: bool = False
     """Over RDMA, between virtual machines."""
 
@@ -74,7 +67,7 @@ VERBS_OPTIONS = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=IncastTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
+    times=ContentionTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where everything takes longer."""

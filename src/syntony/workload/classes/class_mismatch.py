@@ -14,7 +14,7 @@ from syntony.workload.changed_links import known_mean, segments
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import median
-from syntony.workload.probe_streams import TrafficClass, class_of, differ
+from syntony.workload.probe_streams import ProbeStreams, TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 RATIO = 5.0
@@ -115,9 +115,7 @@ def _since(
     longer: dict[tuple[str, TrafficClass], list[Floats]] = defaultdict(list)
     for (job, src, dst), indices in members.items():
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
-        streams = probes.streams.get((src, dst), [])
-        other = [each for each in streams if differ(kind, probes.kind[each])]
-        same = [each for each in streams if each not in other]
+        same, other = _by_class(probes, src, dst, kind)
         if same and other:
             longer[job, kind].append(known_mean(level[same], 0) - known_mean(level[other], 0))
     found = {}
@@ -126,6 +124,15 @@ def _since(
         if score >= CHANGED:
             found[key] = probes.grid.instant(int(first)), probes.grid.instant(int(end))
     return found
+
+
+def _by_class(
+    probes: ProbeStreams, src: str, dst: str, kind: TrafficClass
+) -> tuple[list[int], list[int]]:
+    """The streams between two NICs: those of the class, and those of others."""
+    streams = probes.streams.get((src, dst), [])
+    other = [each for each in streams if differ(kind, probes.kind[each])]
+    return [each for each in streams if each not in other], other
 
 
 def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
@@ -144,9 +151,7 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
         begin_ns, last_ns = since.get((job, kind), usual)
         part = flows.during(begin_ns, last_ns)
         in_band = float(median(flows.between_nics[indices][:, part]))
-        streams = probes.streams.get((src, dst), [])
-        other = [each for each in streams if differ(kind, probes.kind[each])]
-        same = [each for each in streams if each not in other]
+        same, other = _by_class(probes, src, dst, kind)
         probed = probes.level(other, begin_ns, last_ns) if other else None
         matched = probes.level(same, begin_ns, last_ns) if same else None
         if not np.isfinite(in_band):
