@@ -18,11 +18,11 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.errors import SyntonyError
-from syntony.lab.drill import incast
+from syntony.lab.drill import contention, incast
 from syntony.lab.drill.incast_report import IncastReport, make_report
 from syntony.model import S
 
-TIMES = incast.IncastTimes(before_ns=12 * S, after_ns=26 * S)
+TIMES = contention.ContentionTimes(before_ns=12 * S, after_ns=26 * S)
 """Twenty seconds paced count: ten steps of 4 MiB."""
 
 

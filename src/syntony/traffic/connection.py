@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from dataclasses import dataclass, field
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
@@ -46,75 +47,54 @@ class SubflowState(enum.Enum):
     UP = enum.auto()
 
 
+@dataclass(slots=True, eq=False)
 class Slowness:
     """State of one subflow for `standby`."""
 
-    __slots__ = ("before_bps", "excess_ns", "reason", "since_window")
-
-    def __init__(self) -> None:
-        self.reason: Reason | None = None
-        """Why it is on standby; None if it is not."""
-        self.since_window = 0
-        """Number of its window in which a subflow of the connection was put on standby, or taken
-        back."""
-        self.before_bps = 0.0
-        """Rate of the connection when it was put on standby; 0 once this is known to help."""
-        self.excess_ns = 0
-        """How much longer its round trip was than the fastest one's at that time."""
+    reason: Reason | None = None
+    """Why it is on standby; None if it is not."""
+    since_window: int = 0
+    """Number of its window in which a subflow of the connection was put on standby, or taken
+    back."""
+    before_bps: float = 0.0
+    """Rate of the connection when it was put on standby; 0 once this is known to help."""
+    excess_ns: int = 0
+    """How much longer its round trip was than the fastest one's at that time."""
 
 
+@dataclass(slots=True, eq=False)
 class Subflow:
-    __slots__ = (
-        "acked",
-        "acked_ns",
-        "flow",
-        "local_id",
-        "lossy_ns",
-        "meter",
-        "moved_ns",
-        "nic",
-        "one_of",
-        "rate_bps",
-        "reported",
-        "requested",
-        "retransmits",
-        "retransmits_now",
-        "seen_ns",
-        "since_ns",
-        "slow",
-        "stalled",
-        "state",
-    )  # fmt: skip
+    flow: FourTuple
+    nic: str | None
+    """The local NIC; None if the address is on none that is managed."""
+    state: SubflowState
+    since_ns: int
+    local_id: int = 0
+    """Id of its local address: withdrawing it ends every subflow with this id."""
+    rate_bps: int = 0
+    meter: Meter = field(default_factory=Meter)
+    acked: int = -1
+    retransmits: int = 0
+    """At the last progress."""
+    retransmits_now: int = 0
+    lossy_ns: int | None = None
+    """When it last made progress after a loss."""
+    acked_ns: int = field(init=False)
+    moved_ns: int = 0
+    """When any of its data were last acknowledged, as far as is known."""
+    seen_ns: int = field(init=False)
+    stalled: Reason | None = None
+    slow: Slowness = field(default_factory=Slowness)
+    requested: Create | None = None
+    """The order that is creating it."""
+    one_of: bool = False
+    """One of several joins that were started at once: only the first that is up is kept and
+    reported."""
+    reported: str = ""
+    """The cause that has already been reported to operators while no action is allowed."""
 
-    def __init__(self, flow: FourTuple, nic: str | None, state: SubflowState, now_ns: int) -> None:
-        self.flow = flow
-        self.nic = nic
-        """The local NIC; None if the address is on none that is managed."""
-        self.state = state
-        self.since_ns = now_ns
-        self.local_id = 0
-        """Id of its local address: withdrawing it ends every subflow with this id."""
-        self.rate_bps = 0
-        self.meter = Meter()
-        self.acked = -1
-        self.retransmits = 0
-        """At the last progress."""
-        self.retransmits_now = 0
-        self.lossy_ns: int | None = None
-        """When it last made progress after a loss."""
-        self.acked_ns = now_ns
-        self.moved_ns = 0
-        """When any of its data were last acknowledged, as far as is known."""
-        self.seen_ns = now_ns
-        self.stalled: Reason | None = None
-        self.slow = Slowness()
-        self.requested: Create | None = None
-        """The order that is creating it."""
-        self.one_of = False
-        """One of several joins that were started at once: only the first that is up is kept and
-        reported."""
-        self.reported = ""
-        """The cause that has already been reported to operators while no action is allowed."""
+    def __post_init__(self) -> None:
+        self.acked_ns = self.seen_ns = self.since_ns
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
+
 from syntony.model import MS
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic.connection import Subflow, SubflowState
@@ -14,81 +16,61 @@ GRACE_NS = 150 * MS
 answers is lost."""
 
 
+@dataclass(slots=True, eq=False)
 class PlainFlow:
     """Known by the inode of its socket."""
 
-    __slots__ = (
-        "alive_ns",
-        "backoff",
-        "claimed",
-        "detour_reason",
-        "failed",
-        "flow",
-        "follows_peer",
-        "ignore_peer_until_ns",
-        "inode",
-        "job",
-        "moved_ns",
-        "owner_lookups",
-        "peer_ns",
-        "peer_received_ns",
-        "peer_wire",
-        "received",
-        "repeats",
-        "subflow",
-        "tried",
-        "tries",
-        "wait",
-        "waits",
-        "wire",
-        "wires",
-    )  # fmt: skip
+    sample: InitVar[FlowSample]
+    """The first one."""
+    nic: InitVar[str | None]
+    flow: FourTuple = field(init=False)
+    inode: int = field(init=False)
+    job: str | None = None
+    """None: not known yet; empty: not managed."""
+    owner_lookups: int = 0
+    subflow: Subflow = field(init=False)
+    wire: FourTuple = field(init=False)
+    """4-tuple of the packets sent; its own unless it is on a detour."""
+    claimed: tuple[FourTuple, ...] = ()
+    """All its other wires."""
+    wires: tuple[FourTuple, ...] = ()
+    """Those that no other connection may use."""
+    failed: dict[FourTuple, HoldDown] = field(default_factory=dict)
+    """Wires on which it stalled."""
+    tried: set[FourTuple] = field(default_factory=set)
+    """Wires on which it stalled since data were last acknowledged. The kernel's timer doubles each
+    time and soon exceeds a hold-down, so none of them is tried again while there are others."""
+    detour_reason: Reason | None = None
+    """Why it is on a detour."""
+    follows_peer: bool = False
+    """It is on a detour because the peer is, not because its own data stalled."""
+    peer_received_ns: int = 0
+    """When the peer was last received on the detour followed."""
+    received: int = field(init=False)
+    backoff: int = 0
+    """Backoff of the kernel's timer at the last sample."""
+    alive_ns: int = 0
+    """When it was last seen to receive or deliver data."""
+    ignore_peer_until_ns: int = 0
+    """Until then the peer is not followed: it may be following us. If both follow each other, one
+    has to return first."""
+    moved_ns: int | None = None
+    """When it was put on another wire; None once the kernel has retransmitted there."""
+    repeats: int = 0
+    tries: int = 1
+    """Retransmissions by the kernel before a stall on the new wire counts."""
+    peer_wire: FourTuple = field(init=False)
+    """The other wire on which the peer was last received, if any."""
+    peer_ns: int = 0
+    waits: bool = False
+    """Whether the last sample reported data under way and no progress."""
+    wait: HoldDown = field(default_factory=HoldDown)
+    """Hold-down before it returns to its own wire."""
 
-    def __init__(self, sample: FlowSample, nic: str | None) -> None:
-        self.flow = sample.flow
-        self.inode = sample.inode
-        self.job: str | None = None
-        """None: not known yet; empty: not managed."""
-        self.owner_lookups = 0
+    def __post_init__(self, sample: FlowSample, nic: str | None) -> None:
+        self.flow = self.wire = self.peer_wire = sample.flow
+        self.inode, self.received = sample.inode, sample.bytes_received
         self.subflow = Subflow(sample.flow, nic, SubflowState.UP, sample.at_ns)
-        self.wire = sample.flow
-        """4-tuple of the packets sent; its own unless it is on a detour."""
-        self.claimed: tuple[FourTuple, ...] = ()
-        """All its other wires."""
-        self.wires: tuple[FourTuple, ...] = ()
-        """Those that no other connection may use."""
-        self.failed: dict[FourTuple, HoldDown] = {}
-        """Wires on which it stalled."""
-        self.tried: set[FourTuple] = set()
-        """Wires on which it stalled since data were last acknowledged. The kernel's timer doubles
-        each time and soon exceeds a hold-down, so none of them is tried again while there are
-        others."""
-        self.detour_reason: Reason | None = None
-        """Why it is on a detour."""
-        self.follows_peer = False
-        """It is on a detour because the peer is, not because its own data stalled."""
-        self.peer_received_ns = 0
-        """When the peer was last received on the detour followed."""
-        self.received = sample.bytes_received
-        self.backoff = 0
-        """Backoff of the kernel's timer at the last sample."""
-        self.alive_ns = 0
-        """When it was last seen to receive or deliver data."""
-        self.ignore_peer_until_ns = 0
-        """Until then the peer is not followed: it may be following us. If both follow each other,
-        one has to return first."""
-        self.moved_ns: int | None = None
-        """When it was put on another wire; None once the kernel has retransmitted there."""
-        self.repeats = 0
-        self.tries = 1
-        """Retransmissions by the kernel before a stall on the new wire counts."""
-        self.peer_wire = sample.flow
-        """The other wire on which the peer was last received, if any."""
-        self.peer_ns = 0
-        self.waits = False
-        """Whether the last sample reported data under way and no progress."""
-        self.wait = HoldDown()
-        """Hold-down before it returns to its own wire."""
 
     @property
     def stuck(self) -> bool:

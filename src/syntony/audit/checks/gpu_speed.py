@@ -201,21 +201,7 @@ class Gemm(HostCheck):
             )  # fmt: skip
 
 
-_REDUCE = (
-    "all_reduce_perf",
-    "-b",
-    "1G",
-    "-e",
-    "8G",
-    "-f",
-    "2",
-    "-g",
-    "GPUS",
-    "-n",
-    "20",
-    "-c",
-    "1",
-)
+_REDUCE = "all_reduce_perf -b 1G -e 8G -f 2 -g GPUS -n 20 -c 1"
 _PROC_GPUS = "/proc/driver/nvidia/gpus"
 _AMD_GPUS = "/sys/module/amdgpu/drivers/pci:amdgpu"
 _FLOOR_GPUS = 8
@@ -232,7 +218,7 @@ class LocalAllReduce(HostCheck):
 
     id = "node.nccl-local"
     section = Section.NODE
-    reads = (f"$ {' '.join(_REDUCE)}", f"{_PROC_GPUS}/*", f"{_AMD_GPUS}/*")
+    reads = (f"$ {_REDUCE}", f"{_PROC_GPUS}/*", f"{_AMD_GPUS}/*")
     active = True
     meaning = "NVLink, NVSwitch or NVLS does not work: every all-reduce is slow on this host"
     remedy = (
@@ -253,7 +239,7 @@ class LocalAllReduce(HostCheck):
         if gpus < 2:
             yield self.skip(host, f"{gpus} GPU: nothing to reduce with")
             return
-        command = tuple(str(gpus) if word == "GPUS" else word for word in _REDUCE)
+        command = tuple(_REDUCE.replace("GPUS", str(gpus)).split())
         text = _requested(host, command, "nccl-tests or rccl-tests")
         try:
             output = parse_table(text)
