@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from bench.simulated import queues, stamps
+from bench.simulated import stamps
 from bench.simulated.fleet import QUIET, Way, probe_pairs
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
@@ -223,19 +223,3 @@ def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: i
         if quarter < 3 and not certain:
             assert doubtful[-1] > 500, f"seed {seed}: windows that share probes confirmed it"
     assert doubtful[-1] < 200, f"seed {seed}: {np.round(doubtful)}"
-
-
-@pytest.mark.parametrize("seed", [2, 4, 6, 10])
-def test_a_queue_that_grows_slowly_in_one_direction_stays_in_doubt(seed: int) -> None:
-    """Floors follow it, and half of it goes into the offset."""
-    rng = np.random.default_rng((seed, 41))
-    rate, grows_s = 10 ** rng.uniform(1, 3), rng.uniform(3, 15)
-    print(f"{rate:.0f} ns/s for {grows_s:.1f} s")
-    at_s, depth_ns = np.array([0, 8, 8 + grows_s, 600]), rate * grows_s
-    level_ns = np.array([0, 0, depth_ns, depth_ns])
-    there = Way(queue=queues.LevelTrace(at_s * S, level_ns, 600.0 * S))
-    pair = Pair(seed)
-    for second in range(40):
-        tracked = pair.step(there, advance_ns=S if second else WINDOW_NS)
-        if tracked is not None:
-            assert abs(pair.error_ns(tracked)) < 4 * pair.sigma_ns(tracked) + 10, second

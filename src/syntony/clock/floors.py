@@ -70,8 +70,6 @@ class Floors(NamedTuple):
     """When the last of these windows ended."""
     certain: bool = False
     """One of these windows was enough."""
-    learned_rtt_ns: float = math.inf
-    """Their sum when they were learned; `forward_ns` and `reverse_ns` follow later windows."""
     gap_var: float = math.inf
     """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
     leave less by the root of n, as stretches within a window do, and one good one is enough."""
@@ -97,17 +95,10 @@ class Floors(NamedTuple):
     def rtt_ns(self) -> float:
         return self.forward_ns + self.reverse_ns
 
-    @property
-    def crept_var(self) -> float:
-        """Variance of the offset if a queue in one direction has grown so slowly that floors and
-        offset followed it: four sigmas are the half of the growth that it can hide."""
-        return (max(0.0, self.rtt_ns - self.learned_rtt_ns) / 8) ** 2
-
     def drift_doubt(self, span_ns: float) -> float:
         """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
         doubt_ns = math.sqrt(self.doubt_var)
-        standing_ns = doubt_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
-        return 2 * math.hypot(standing_ns, math.sqrt(self.crept_var)) / span_ns
+        return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
 
 
 def lows_at(

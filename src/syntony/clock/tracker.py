@@ -177,7 +177,6 @@ class PairTracker:
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
             scatter_ns=lows.worse_ns,
-            learned_rtt_ns=lows.rtt_ns,
         )
         if fit.floor_confirmed:
             floors = floors.confirm(fit, self._ref_ns)
@@ -220,7 +219,7 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        if lows.rtt_ns < min(floors.rtt_ns, floors.learned_rtt_ns) - slack_ns:
+        if excess_ns < -slack_ns:
             # A better floor than any before: assume symmetric paths again.
             self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
@@ -337,9 +336,8 @@ class PairTracker:
             forward_ns,
             reverse_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
-            self._floors.doubt_var + self._floors.crept_var + self._filter.cov.theta,
+            self._floors.doubt_var + self._filter.cov.theta,
             lows.worse_ns,
-            learned_rtt_ns=lows.rtt_ns,
         )
         self._above_floor_since_ns = None
 
@@ -350,9 +348,7 @@ class PairTracker:
             innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
             self._update_theta(innovation_ns, (fit.theta_var + extra_var) * overlap)
             return
-        # A queue that grew within the window has tilted its line as well.
-        slope_var = fit.slope_var + 4 * extra_var / self._span_ns**2
-        noise = Covariance(fit.theta_var + extra_var, fit.covariance, slope_var)
+        noise = Covariance(fit.theta_var + extra_var, fit.covariance, fit.slope_var)
         theta_ns = fit.line.theta_ns - asymmetry_ns
         self._unexplained.take(
             theta_ns - self._filter.theta_ns, self._filter.cov.theta + noise.theta * overlap
@@ -395,7 +391,7 @@ class PairTracker:
             theta_ns=self._filter.theta_ns - self._filter.drift * back_ns,
             drift=self._filter.drift,
             theta_var=(self._filter.cov.theta - cross * back_ns) * self._unexplained.factor,
-            doubt_var=self._floors.doubt_var + self._floors.crept_var + bent_ns**2,
+            doubt_var=self._floors.doubt_var + bent_ns**2,
             drift_var=drift_var,
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
