@@ -287,8 +287,8 @@ def progress(text: str) -> None:
 def show(found: Result) -> None:
     rows = found.rows
     back: dict[str, list[float]] = {}
-    for each in found.rounds:
-        back.setdefault(each.kind, []).append(each.back_s)
+    for one in found.rounds:
+        back.setdefault(one.kind, []).append(one.back_s)
     kinds = " and ".join(
         f"{sum(each.kind == kind for each in found.rounds)} x {kind}"
         for kind in dict.fromkeys(each.kind for each in found.rounds)

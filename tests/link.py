@@ -38,7 +38,7 @@ PATIENCE_S = 300.0
 # A test's controller may be stopped for longer than a person waits.
 client.DEFAULT_TIMEOUT_NS = round(PATIENCE_S * S)
 for _request in (client.ask, client.join, fleet.ask):
-    _request.__kwdefaults__["timeout_ns"] = client.DEFAULT_TIMEOUT_NS
+    (_request.__kwdefaults__ or {})["timeout_ns"] = client.DEFAULT_TIMEOUT_NS
 
 
 class ControllerProcess:

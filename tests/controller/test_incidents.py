@@ -286,7 +286,7 @@ def test_a_commit_whose_answer_is_lost_reaches_the_history(
     commit = control.kept.transaction
     carried_out = [random.random() < 0.5 for _ in range(12)]
     print(carried_out)
-    history: list[tuple[object, object]] = []
+    history: list[tuple[int, str]] = []
     for number, kept in enumerate(carried_out):
 
         @contextmanager
