@@ -124,8 +124,8 @@ def case(control: Control, kind: str, seed: int) -> Case:
         said += fabric.pass_s(draw.randint(0, 2))
         fabric.black, fabric.dead = set(), {*parts}
     elif fault:
-        links = draw.choice([[(leaf, spine)], [(spine, leaf)], [(leaf, spine), (spine, leaf)]])
-        parts, links = {f"{leaf}--{spine}"}, [f"{a}->{b}" for a, b in links]
+        up, down = f"{leaf}->{spine}", f"{spine}->{leaf}"
+        parts, links = {f"{leaf}--{spine}"}, draw.choice([[up], [down], [up, down]])
         if fault == "loss":
             fabric.losses = dict.fromkeys(links, draw.choice([1.0, 0.3, 0.1]))
         else:

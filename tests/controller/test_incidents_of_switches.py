@@ -379,7 +379,7 @@ def test_a_switch_or_its_cables_are_named_with_their_probabilities() -> None:
     (found,) = of_switches((), {}, {" or ".join(suspects): 2}, frozenset(), 0)
     assert found.evidence == (
         "no path that took it takes it any more",
-        "no path takes any of its 2 cables",
+        "cables at it that no path takes any more: 2",
         "spine1 58%, leaf0--spine1 21%, leaf1--spine1 21%",
         APART,
     )

@@ -179,7 +179,7 @@ class PlainWatch:
             if len(self.seconds) <= length:
                 break
         if len(self.seconds) >= 20:
-            found.append(self._change())
+            found += [self._change(soon=True), self._change()]
         return found
 
     def _window(
@@ -241,8 +241,9 @@ class PlainWatch:
             if left >= 0:
                 yield way
 
-    def _change(self) -> WindowCounts:
+    def _change(self, *, soon: bool = False) -> WindowCounts:
         now, before = self.seconds[-10:], self.seconds[-60:-10]
+        newest = self.seconds[-2:] if soon else now
         change = np.full((4, len(self.flows)), np.nan)
         sigma = np.zeros(len(self.flows))
         for place, way in enumerate(self.flows):
@@ -250,15 +251,17 @@ class PlainWatch:
                 new, old = (
                     [value for rows, _ in part if way in rows
                      and not math.isnan(value := self._delay(rows[way], direction))]
-                    for part in (now, before)
+                    for part in (newest, before)
                 )  # fmt: skip
-                if len(new) >= 5 and len(old) >= 5:
-                    change[direction, place] = statistics.median(new) - statistics.median(old)
+                if len(new) >= (2 if soon else 5) and len(old) >= 5:
+                    value = min(new) if soon else statistics.median(new)
+                    change[direction, place] = value - statistics.median(old)
             errors = [rows[way].clk_err_ns for rows, _ in now if way in rows]
             sigma[place] = max(errors, default=0.0)
         nothing = np.zeros(4 * len(self.flows), dtype=np.int64)
         sigma_ns = np.tile(np.maximum(sigma, MIN_CHANGE_NS / delay_search.LATE_SIGMAS), 4)
-        return WindowCounts("10s", nothing, nothing, change.reshape(-1), sigma_ns)
+        name = "2s" if soon else "10s"
+        return WindowCounts(name, nothing, nothing, change.reshape(-1), sigma_ns, between=soon)
 
     def _delay(self, row: FlowCounts, direction: int) -> float:
         return row.delay_back_ns if direction else row.delay_ns

@@ -100,7 +100,7 @@ def _together(ports: Iterable[LinkStatus]) -> bool:
 def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
     reasons = ["no path that took it takes it any more"]
     if cables:
-        reasons.append(f"no path takes any of its {cables} cables")
+        reasons.append(f"cables at it that no path takes any more: {cables}")
     if OR in subject:
         reasons += [_odds(subject.split(OR)), APART]
     elif cables > 2:
