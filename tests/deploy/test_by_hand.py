@@ -143,7 +143,7 @@ def started(machines: Machines, host: str) -> list[str]:
     """The processes of the host's daemons."""
     units = "syntony-agent syntony-reactor" + (" syntony-controller" if host == FIRST else "")
     pids = on(machines, host, f"systemctl show --value --property MainPID {units}").split()
-    assert "0" not in pids
+    assert "0" not in pids, on(machines, host, f"systemctl status {units} || true")
     return pids
 
 
