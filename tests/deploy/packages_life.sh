@@ -59,7 +59,7 @@ for deb in "$given"/*.deb; do # the same files as a later version
     rm -rf /tmp/tree
 done
 # A machine with systemd that writes down what it is asked for: an upgrade restarts what runs, and stops nothing.
-asked=/tmp/asked bin=/usr/local/bin/systemctl
+asked=/tmp/asked bin=/usr/bin/systemctl
 mkdir -p /run/systemd/system
 printf '#!/bin/sh\necho "$@" >>%s\n' $asked >$bin
 chmod +x $bin
