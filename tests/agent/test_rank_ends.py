@@ -178,14 +178,14 @@ def test_ends_that_the_kernel_had_no_room_for_are_counted_and_asked_of_pidfds(
             exits.watch(pid)
         assert others.watched == [7, 8, 9]
         full, empty = OSError(errno.ENOBUFS, "No buffer space available"), BlockingIOError()
-        come = iter([event(7, 9), full, event(5, 0), empty, empty])
+        come: Iterator[bytes | OSError] = iter([event(7, 9), full, event(5, 0), empty, empty])
 
         class Socket:
             def recv(self, _: int) -> bytes:
                 one = next(come)
-                if isinstance(one, OSError):
-                    raise one
-                return one
+                if isinstance(one, bytes):
+                    return one
+                raise one
 
             def send(self, _: bytes) -> None:
                 pass

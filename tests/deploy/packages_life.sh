@@ -58,7 +58,16 @@ for deb in "$given"/*.deb; do # the same files as a later version
     dpkg-deb --root-owner-group -Znone -b /tmp/tree /tmp/newer >/dev/null
     rm -rf /tmp/tree
 done
+# A machine with systemd that writes down what it is asked for: an upgrade restarts what runs, and stops nothing.
+asked=/tmp/asked bin=/usr/bin/systemctl
+mkdir -p /run/systemd/system
+printf '#!/bin/sh\necho "$@" >>%s\n' $asked >$bin
+chmod +x $bin
 apt-get install -y -qq /tmp/newer/*.deb >/dev/null
+rm -r $bin /run/systemd
+grep -qx 'try-restart syntony-agent.service syntony-reactor.service' $asked || fail "the agent was not restarted"
+grep -qx 'try-restart syntony-controller.service' $asked || fail "the controller was not restarted"
+! grep '^stop .*syntony-[a-z]*\.service' $asked || fail "the upgrade stops a daemon, which try-restart leaves so"
 [ "$(version syntony-agent)" = "$old.1" ] || fail "still $(version syntony-agent)"
 grep -q '^# ours' /etc/syntony/agent.toml || fail "the configuration was overwritten"
 [ "$(stat -c '%G %a' /etc/syntony/controller.toml)" = "syntony 640" ] || fail "mode after an upgrade"

@@ -56,6 +56,8 @@ class Machine(ctypes.Structure):
         ("speed", ctypes.c_int),
         ("width", ctypes.c_int),
         ("destroying_ns", ctypes.c_int64),
+        ("failing_ns", ctypes.c_int64),
+        ("undying", ctypes.c_int),
         ("pausing_ns", ctypes.c_int64),
         ("unanswered_ns", ctypes.c_int64),
     )
