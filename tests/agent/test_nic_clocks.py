@@ -46,11 +46,13 @@ class World:
     def nic_ns(self, host: int, true_ns: int) -> int:
         return true_ns + round(self.rates[host] * (true_ns - T0)) + self.set_ns[host]
 
-    def run(self, seconds: int, seen: Callable[[float], None]) -> None:
+    def run(self, seconds: int, seen: Callable[[float], None], paused: int | None = None) -> None:
+        """`paused`: a host whose agent reads no clock meanwhile."""
         for _ in range(seconds):
             self.second += 1
-            for crossing in self.crossings:
-                crossing.take_crossings({})
+            for host, crossing in enumerate(self.crossings):
+                if host != paused:
+                    crossing.take_crossings({})
             epochs = {f"h{host}": 7 for host in range(HOSTS)}
             for crossing in self.crossings:
                 epochs |= crossing.epochs
@@ -95,3 +97,20 @@ def test_a_nics_clock_that_somebody_sets_does_not_move_its_host(
     assert max(ratios) < 1
     epochs = {node: epoch for each in world.crossings for node, epoch in each.epochs.items()}
     assert {node for node, epoch in epochs.items() if epoch != NEVER_SET} == {f"h{host}/eth0"}
+
+
+@pytest.mark.parametrize("draw", range(4))
+def test_a_clock_that_is_set_while_the_agent_reads_none_begins_an_epoch(
+    draw: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(draw, monkeypatch)
+    ratios: list[float] = []
+    world.run(world.rng.randint(5, 9), ratios.append)
+    host, pause_s = world.rng.randrange(HOSTS), world.rng.randint(5, 30)
+    world.run(pause_s, ratios.append, host)
+    world.set_ns[host] = round(world.rng.choice((-1, 1)) * 10 ** world.rng.uniform(4.5, 9))
+    print(f"draw {draw}: h{host}/eth0 set by {world.set_ns[host]} ns after {pause_s} s")
+    world.run(12, ratios.append)
+    epochs = {node: epoch for each in world.crossings for node, epoch in each.epochs.items()}
+    assert {node for node, epoch in epochs.items() if epoch != NEVER_SET} == {f"h{host}/eth0"}
+    assert max(ratios) < 1

@@ -438,6 +438,15 @@ def test_what_is_long_silent_is_forgotten() -> None:
     assert time.now(FORGET_NS + 1) is None
 
 
+@given(window_ns=st.integers(S, FORGET_NS), behind_ns=st.integers(1, 10**6 * S))
+def test_a_backlog_after_a_window_says_nothing_of_now(window_ns: int, behind_ns: int) -> None:
+    """As after a pause: what waited is read first."""
+    time = FleetTime(window_ns)
+    for now_ns, said_ns in ((0, 0), (window_ns + 1, -behind_ns), (window_ns + 2, -behind_ns)):
+        time.observe("h0", 10**7 * S + now_ns + said_ns, now_ns)
+        assert time.now(now_ns) == 10**7 * S + now_ns
+
+
 @given(window_ns=st.integers(S, FORGET_NS), back_ns=st.integers(1, 10**6 * S))
 def test_a_step_back_of_fleet_time_is_followed(window_ns: int, back_ns: int) -> None:
     """Or a clock that runs slower than the one here: after two windows at most."""

@@ -10,7 +10,7 @@ from tests.controller.placed import PORTS, RATE_BPS, WINDOW_NS, Fabric, Route, W
 
 from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.placement import Placement
-from syntony.controller.placing import Decided, PlacementService
+from syntony.controller.placing import PORT_REST_NS, Decided, PlacementService
 from syntony.errors import ConfigError
 from syntony.model import S
 from syntony.state import ControlState
@@ -318,10 +318,15 @@ class LateWorld(World):
 
 
 @pytest.mark.parametrize("back_s", [3600, random.randrange(2, 900)])
-def test_flows_are_moved_again_after_fleet_time_stepped_back(back_s: int) -> None:
+def test_flows_are_moved_again_after_fleet_time_stepped_back(
+    back_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     print(f"{back_s} s")
     world = LateWorld(Fabric(route=crowded), RINGS)
+    paces = list[int]()
+    monkeypatch.setattr(world.placement.pacing, "forget_times", lambda: paces.append(world.mono_ns))
     world.run(30)
+    assert not paces
     assert min(world.rates()) == pytest.approx(RATE_BPS)
     world.now_ns -= back_s * S
     for number, flow in enumerate(world.flows):  # begun anew, on one spine
@@ -329,3 +334,5 @@ def test_flows_are_moved_again_after_fleet_time_stepped_back(back_s: int) -> Non
     assert min(world.rates()) == pytest.approx(RATE_BPS / 4)
     world.run(60)
     assert min(world.rates()) == pytest.approx(RATE_BPS)
+    assert len(paces) == 1, "rates are sent anew"
+    assert max(world.service._rest.values()) <= world.now_ns + PORT_REST_NS

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from syntony.fabric.as_traced import AsTraced, listed
+from syntony.fabric.as_traced import LATE_SHARE, AsTraced, listed
 from syntony.fabric.book import Way, reply
+from syntony.fabric.delay_search import MIN_PATHS
 from syntony.fabric.locate import WindowCounts, search
 from syntony.fabric.names import GROUP, ComponentKind, guess_kind
+from syntony.model.findings import Finding
 
 SLOW_NS, NOISE_NS = 500_000.0, 1_000.0
 
@@ -66,8 +68,8 @@ class Drawn:
         self.silent = {*self.rng.sample(self.ways, silent or len(self.ways) // 2)}
         self.doubtful = {*self.ways} - self.silent
 
-    def named(self, late: set[Way]) -> set[str]:
-        """What the delay of these is blamed on."""
+    def named(self, late: set[Way], *, beside: tuple[Finding, ...] = ()) -> set[str]:
+        """What the delay of these is blamed on, and losses found `beside` it."""
         book = Book(self.silent, self.doubtful)
         count = 4 * len(self.flows)
         change = np.full(count, np.nan)
@@ -79,7 +81,10 @@ class Drawn:
         doubting = listed(book, self.flows)  # type: ignore[arg-type]
         located = search(doubting, windows)
         settled = AsTraced(book).settled(  # type: ignore[arg-type]
-            located, windows, doubting, self.flows
+            located._replace(findings=(*beside, *located.findings)),
+            windows,
+            doubting,
+            self.flows,
         )
         return {each.component for each in settled.findings}
 
@@ -89,6 +94,44 @@ def test_a_part_is_named_if_all_traced_across_it_are_late_and_no_other(seed: int
     drawn = Drawn(seed)
     late = {way for way in drawn.doubtful if int(way.src[1]) % 2 == 0}
     assert drawn.named(late) in ({"leaf0->spine0"}, {"spine0->leaf1"})
+    known = sorted(way for way in drawn.silent if int(way.src[1]) % 2 == 0)
+    names = drawn.named({*late, drawn.rng.choice(known)})  # late for a reason of its own
+    if len(known) >= 1 / LATE_SHARE:
+        assert names & {"leaf0->spine0", "spine0->leaf1"}
+    else:
+        assert all("spine0" not in name for name in names)
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+def test_losses_beside_a_delay_stay(seed: int) -> None:
+    drawn = Drawn(seed)
+    late = {way for way in drawn.doubtful if int(way.src[1]) % 2 == 0}
+    lost = Finding(
+        component="leaf7",
+        kind="leaf",
+        fault="loss",
+        loss=0.1,
+        delay_ns=0.0,
+        window="10s",
+        explains=9.0,
+        paths=9,
+        confidence=1.0,
+        alternatives=(),
+    )
+    names = drawn.named(late, beside=(lost,))
+    assert names in ({"leaf7", "leaf0->spine0"}, {"leaf7", "spine0->leaf1"})
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+def test_a_group_is_named_if_too_few_are_known_at_the_silent_switch(seed: int) -> None:
+    """Those in time there may be the only ones."""
+    drawn = Drawn(seed)
+    from_leaf0 = sorted(way for way in drawn.silent if int(way.src[1]) % 2 == 0)
+    for way in drawn.rng.sample(from_leaf0, len(from_leaf0) - MIN_PATHS + 1):
+        drawn.silent.discard(way)
+        drawn.doubtful.add(way)
+    late = {way for way in drawn.doubtful if int(way.src[1]) % 2 == 0}
+    assert all("spine0" not in name for name in drawn.named(late))
 
 
 @pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])

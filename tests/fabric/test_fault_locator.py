@@ -155,6 +155,40 @@ def test_a_slower_component_is_told_by_its_change() -> None:
     assert found.delay_ns == pytest.approx(50_000, rel=0.1)
 
 
+@pytest.mark.parametrize("slow", ["spine0", "leaf0->spine0", "spine1->leaf2"])
+def test_a_delay_between_switches_is_named_after_two_seconds(slow: str) -> None:
+    fabric = Fabric()
+    for _ in range(25):
+        fabric.second()
+    fabric.second(late={slow: 50_000.0})
+    assert fabric.named() == []
+    fabric.second(late={slow: 50_000.0})
+    (found,) = fabric.watch.findings()
+    assert (found.component, found.fault, found.window) == (slow, "delay", "2s")
+    fabric.second()
+    assert fabric.named() == []
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"h3/rail0": 50_000.0},
+        {"h3/rail0->leaf1": 50_000.0},
+        {"leaf1->h3/rail0": 50_000.0},
+        {"h3/rail0->leaf1": 50_000.0, "leaf1->h3/rail0": -50_000.0},
+        {"h3/rail0->leaf1": 50_000.0, "h2/rail0->leaf1": 50_000.0},
+    ],
+    ids=["a NIC", "sends late", "reads late", "a clock", "both at a leaf"],
+)
+def test_what_is_late_at_hosts_for_some_seconds_is_not_named(late: dict[str, float]) -> None:
+    fabric = Fabric()
+    for _ in range(25):
+        fabric.second()
+    for _ in range(4):
+        fabric.second(late=late)
+        assert fabric.named() == []
+
+
 def test_unknown_paths_leave_the_blame_with_a_group() -> None:
     fabric = Fabric()
     truth = fabric.book

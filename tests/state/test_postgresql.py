@@ -232,6 +232,19 @@ def test_a_holder_that_hangs_is_replaced_while_the_servers_clock_was_set_back(
 
 
 @pytest.mark.slow
+def test_a_holder_that_hangs_before_it_has_read_an_answer_is_replaced(postgresql: Server) -> None:
+    url = postgresql.database()
+    holder = PostgresDatabase(url)
+    try:
+        unread = holder._session.pgconn
+        unread.send_query(b"SELECT repeat(chr(120), 10000) FROM generate_series(1, 10000)")
+        eventually(HolderCheck(url).may_take)
+        PostgresDatabase(url).close()
+    finally:
+        holder.close()
+
+
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_is_tried_once_for_all(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.status = 200
         self._open: list[socket.socket] = []
         server = self
 
@@ -45,7 +46,7 @@ class Server(ThreadingHTTPServer):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 server.requests.append(body.decode(errors="replace"))
                 answer = b'{"data": []}'
-                self.send_response(200)
+                self.send_response(server.status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
@@ -106,3 +107,23 @@ def test_a_store_that_was_idle_takes_and_finds_rows(clickhouse_server: str) -> N
         time.sleep(KEEP_ALIVE_S + 2)
         assert len(store.recorded(PROBE, T0, T0 + 60 * S)) == second + 1
     store.close()
+
+
+def test_a_server_of_a_cluster_that_refuses_us_keeps_no_controller_from_starting(
+    server: Server,
+) -> None:
+    """A proxy in front of one that is down answers 503; one that starts refuses logins."""
+    with Server() as refusing:
+        refusing.status = 503
+        thread = threading.Thread(target=refusing.serve_forever)
+        thread.start()
+        there, other = server.server_port, refusing.server_port
+        url = f"clickhouse://127.0.0.1:{there},127.0.0.1:{other}/db?cluster=c"
+        try:
+            engine = ClickHouseEngine(parse_url(url))
+            assert engine.select("SELECT 1") == []
+            engine.close()
+        finally:
+            refusing.shutdown()
+            thread.join()
+        assert refusing.requests, "it was asked what it has"

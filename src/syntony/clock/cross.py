@@ -33,11 +33,11 @@ class CrossStamps:
             Whether the NIC's clock has stepped since the last reading: somebody set it, or its
             driver began it again. Earlier readings are forgotten.
         """
-        while self._stamps and abs(host_ns - self._stamps[0][0]) > WINDOW_NS:
-            self._stamps.popleft()
         if self._stamps and self._stamps[-1][0] == host_ns:
             return False
         stepped = self._off_line(host_ns, nic_ns, uncertainty_ns)
+        while self._stamps and abs(host_ns - self._stamps[0][0]) > WINDOW_NS:
+            self._stamps.popleft()
         if stepped:
             self.forget()
         self._stamps.append((host_ns, nic_ns, uncertainty_ns))

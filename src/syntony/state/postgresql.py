@@ -58,11 +58,13 @@ _SESSION = {
 _SILENT = f"""
     held.pid = lease.backend AND NOT EXISTS (
         SELECT 1 FROM pg_stat_activity AS held_by WHERE held_by.pid = held.pid AND (
-            held_by.state = 'active' OR held_by.query_start BETWEEN
+            held_by.state = 'active' AND held_by.wait_event_type IS DISTINCT FROM 'Client'
+            OR held_by.query_start BETWEEN
             clock_timestamp() - interval '{LEASE_MS} ms' AND clock_timestamp()
         )
     )
 """
+"""A statement whose answer the holder does not read stays active for ever."""
 _EXPIRED = f"{_SILENT} AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}"
 _AHEAD = f"{_SILENT} AND lease.renewed_ms > {_NOW_MS} + {LEASE_MS}"
 _TAKEABLE = f"""

@@ -199,7 +199,7 @@ class ClickHouseEngine:
         found = {}
         for at in range(len(self._servers)):
             self._at = at
-            with contextlib.suppress(NoAnswerError):
+            with contextlib.suppress(StoreError):  # the first statement says why, if none answers
                 answer = self._request(_PRESENT, None, "")
                 found[at] = {str(row[0]) for row in parse_rows(answer)}
         self._at = min(found, default=0)
