@@ -283,9 +283,8 @@ class Laplacian:
         relative = np.maximum(weights / weights.max(), GROUNDED)
         # Adding the projector on the common shift makes the matrix regular and changes no solution.
         shift = self._even_shift
-        if weights.all():
-            degree = self._sums(relative, relative)
-        else:
+        degree = self._sums(relative, relative)
+        if not (weights.all() and degree.all()):
             alive = self._sums(weights, weights) > 0
             relative *= alive[self.plus] & alive[self.minus]
             degree = np.where(alive, self._sums(relative, relative), 1.0)
