@@ -167,6 +167,35 @@ def event(pid: int, status: int) -> bytes:
     return head + struct.pack("=IIQIIII", 0x80000000, 0, 5 * S, pid, pid, status, 17)
 
 
+def test_an_end_between_two_questions_keeps_its_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pidfd says only how it ended."""
+    monkeypatch.setattr(ExitEvents, "_listen", lambda _: None)
+    queue: list[bytes] = []
+
+    class Late(Ends):
+        def read(self) -> dict[int, ProcessExit]:
+            queue.append(event(7, 9))
+            return {7: ProcessExit(-9)}
+
+    class Socket:
+        def recv(self, _: int) -> bytes:
+            if not queue:
+                raise BlockingIOError
+            return queue.pop()
+
+        def send(self, _: bytes) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    with ExitEvents(Late) as exits:
+        exits._socket.close()
+        exits._socket = Socket()  # type: ignore[assignment]
+        exits.watch(7)
+        assert exits.read() == {7: ProcessExit(-9, 5 * S)}
+
+
 def test_ends_that_the_kernel_had_no_room_for_are_counted_and_asked_of_pidfds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -150,6 +150,8 @@ class ExitEvents(ExitSource):
             self._others.watch(pid)
 
     def read(self) -> dict[int, ProcessExit]:
+        # First: of what has ended by now there is an event, with its instant, if it was not lost.
+        more = self._others.read() if self._others else {}
         ended: list[tuple[int, int, ProcessExit]] = []
         while True:
             try:
@@ -163,12 +165,8 @@ class ExitEvents(ExitSource):
                 continue
             if kind == _EXIT:
                 ended.append((thread, pid, ProcessExit(_returncode(status), at_ns)))
-        found = _of_processes(ended)
+        found = {pid: more[pid] for pid in more.keys() & self._watched} | _of_processes(ended)
         self._watched -= found.keys()
-        if self._others is not None:
-            more = self._others.read()
-            found |= {pid: more[pid] for pid in more.keys() & self._watched}
-            self._watched -= more.keys()
         return found
 
     def close(self) -> None:
