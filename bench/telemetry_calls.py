@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src/syntony/job_hook"))
 os.environ["SYNTONY_AGENT"] = "/nonexistent/agent"
@@ -46,9 +47,27 @@ with tempfile.TemporaryDirectory() as place:
         optimizer.step()
         dist.all_reduce(ones)
     begin = syntony_job_hook.BEGIN
+    names = syntony_job_hook.NAMES.index
+    pairs = syntony_job_hook.Pairs(hook)
+    pairs.wrap(SimpleNamespace(isend=lambda *_: None), names)
+    functional = syntony_job_hook.Functional(hook)
+    functional.wrap(
+        operators := SimpleNamespace(
+            all_reduce=SimpleNamespace(_op=lambda *_: ones, default=SimpleNamespace(_op=None)),
+            wait_tensor=SimpleNamespace(_op=lambda each: each, default=SimpleNamespace(_op=None)),
+        ),
+        names,
+    )
+    transfer = pairs._wrapped(lambda *_: None, names("isend"), "dst")
+
+    def functionally() -> None:
+        operators.wait_tensor._op(operators.all_reduce._op(ones, "sum", "0"))
+
     for name, call in (
         ("one record", lambda: hook.page.put(begin, 0, 0, 1, 2, 3, 4, 5)),
         ("a collective", lambda: hook._returned(hook._begin(0, ones, None), None)),
+        ("a send", lambda: transfer(ones, 1)),
+        ("functional", functionally),
         ("asking DDP", lambda: hook._reduced(hook.page, time.monotonic_ns())),
     ):
         print(f"{name:14} {least_us(call):6.2f} µs")

@@ -39,6 +39,10 @@ fetch_root() { # Debian's arm64 libraries, headers and Python: unpacked, never c
     apt-get "$@" --no-install-recommends --download-only install \
         libc6-dev libibverbs-dev libpython3-dev libstdc++6 python3 >/dev/null
     for package in "$apt"/archives/*.deb; do dpkg-deb -x "$package" "$root.partial"; done
+    # libm.so is a link to /lib/…: of this machine, unless it is relative, and then libm.a is taken.
+    find "$root.partial" -type l -lname '/*' | while read -r link; do
+        ln -sfnr "$root.partial$(readlink "$link")" "$link"
+    done
     rm -rf "$apt"
     mv "$root.partial" "$root"
 }

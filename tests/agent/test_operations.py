@@ -364,8 +364,7 @@ def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
 def test_sends_and_receives_are_operations_of_each_direction(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
-    given = {"MASTER_ADDR": "h0", "MASTER_PORT": "29500"}
-    with hooked(tmp_path, "peers", **given):
+    with hooked(tmp_path, "peers", MASTER_ADDR="h0", MASTER_PORT="29500"):
         rows = Gathered(jobs).of(COLLECTIVE, 8)
     told = sorted((row["comm"], row["seq"], row["op"], row["ranks"], row["bytes"]) for row in rows)
     assert told == [

@@ -143,7 +143,7 @@ def started(machines: Machines, host: str) -> list[str]:
     """The processes of the host's daemons."""
     units = "syntony-agent syntony-reactor" + (" syntony-controller" if host == FIRST else "")
     pids = on(machines, host, f"systemctl show --value --property MainPID {units}").split()
-    assert "0" not in pids
+    assert "0" not in pids, on(machines, host, f"systemctl status {units} || true")
     return pids
 
 
@@ -168,8 +168,9 @@ def upgraded_rolled_back_purged(machines: Machines) -> None:
     host = HOSTS[1]
     for each in (FIRST, host):  # the controller first, then an agent
         files = [file for file in newer if each == FIRST or "controller" not in file.name]
-        copy(machines, each, files, "")
-        changes_version(machines, each, f"{APT}{upgrade} -y -q", f"{version}.1")
+        on(machines, each, "mkdir new")
+        copy(machines, each, files, "new")
+        changes_version(machines, each, f"cd new; {APT}{upgrade} -y -q", f"{version}.1")
     changes_version(machines, host, f"{APT}{back} -y -q", version)
     on(machines, FIRST, typed("syntony enrol revoke gpu001").replace(FIRST, host))
     on(machines, host, APT + typed("apt purge syntony-agent") + " -y -q")

@@ -241,11 +241,11 @@ def test_a_short_or_foreign_page_is_none() -> None:
 )
 def test_the_hook_asks_for_a_backward_pass_every_50_ms(step_ms: float, period: int) -> None:
     """It knows after 32 steps, of which the first half does not count."""
-    made = hook.Hook("nowhere")  # type: ignore[no-untyped-call]
+    made = hook.Hook("nowhere")
     for step in range(1, 100):
         made._step = step
         now_ns = round(step * step_ms * MS) + (10 * S if step >= 16 else 0)
-        made._sample(now_ns)  # type: ignore[no-untyped-call]
+        made._sample(now_ns)
         assert made._period == (period if step >= 32 else 1)
 
 

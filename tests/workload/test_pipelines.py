@@ -173,3 +173,24 @@ def test_a_stage_that_always_takes_longest_is_noted_without_a_verdict() -> None:
     found = judged(pipeline.rows(until_s=until_s + 10), until_s)
     assert named(found) == []
     assert any(f"rank {odd} computes" in each.reason for each in found.gaps)
+
+
+@pytest.mark.parametrize("status", [-11, 1])
+def test_a_stage_whose_process_ended_is_named_with_how_it_did(status: int) -> None:
+    """Without a launcher that ends the others."""
+    pipeline, draw = drawn(9)
+    odd = draw.randrange(pipeline.stages)
+    pipeline.change = lambda rank, step, actions: (
+        [("stop", None)] if (rank, step) == (odd, 20) else actions
+    )
+    last_ns = pipeline.run(30)
+    until_s = (last_ns - store.T0) // 10**9 + 20
+    rows = pipeline.rows(until_s=until_s + 10)
+    rows[JOB_PROCESS.name] = [each for each in rows[JOB_PROCESS.name]
+                              if each["rank"] != odd or each["ts_ns"] < last_ns]  # fmt: skip
+    newest = [each for each in rows[JOB_PROCESS.name] if each["rank"] == odd][-1]
+    newest |= {"ended": 1, "lived_ns": float(last_ns - newest["ts_ns"]), "exit_status": status}
+    (verdict,) = judged(rows, until_s).verdicts
+    assert (verdict.fault, verdict.subjects) == (F.HANG, (f"rank {odd}",))
+    said = "SIGSEGV" if status < 0 else "ended with exit status 1"
+    assert said in verdict.evidence[0].text

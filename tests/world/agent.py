@@ -258,19 +258,21 @@ class Agent:
         return line.to_fleet_ns(self.host.clock.read_ns(self._world.loop.true_ns)) if line else None
 
     def _report_flows(self, second: int) -> None:
-        """Of a job, on the few hosts that have one."""
+        """Of a job, on the few hosts that have one; while it runs the others report that they
+        listen."""
         name, world, line = self.host.name, self._world, self.line
-        if line is None or name not in JOB_HOSTS or world.loop.time() > world.job_s:
+        if line is None or world.loop.time() > world.job_s or len(world.hosts) < len(JOB_HOSTS):
             return
-        if len(world.hosts) < len(JOB_HOSTS):
+        at_ns = line.to_fleet_ns(self.host.clock.read_ns(world.loop.true_ns))
+        report = self._rails.report(at_ns)
+        if name not in JOB_HOSTS:
+            self._report(report)
             return
         place = JOB_HOSTS.index(name)
         ring = [JOB_HOSTS[(place + each) % len(JOB_HOSTS)] for each in (0, 1, -1)]
         ends = [world.hosts[each].nics[0].addresses[0] for each in ring]
         own, remote, _ = ends
         self._report(self._segments.report(line, world.loop.true_ns, self._step, ends))
-        at_ns = line.to_fleet_ns(self.host.clock.read_ns(world.loop.true_ns))
-        report = self._rails.report(at_ns)
         view = FlowView(
             job="job", connection=f"tcp-{JOB_PORT}", nic="rail0", local=own, local_port=JOB_PORT,
             remote=remote, remote_port=JOB_PORT, dialled=True, movable=False, moving=False,

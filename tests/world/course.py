@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tests.world.agent import JOB_HOSTS, JOB_PORT
 from tests.world.faults import FAULTS, GATEWAY_FAULTS, NAMED_FAULTS, kill_controller
 from tests.world.hostile import is_served, mallory, of_others
-from tests.world.orders import ask, operate
+from tests.world.orders import ask, operate, place
+from tests.world.rails import shared_rail_is_left
 from tests.world.world import KEY_PERIOD_S, SETTLE_S
 
 from syntony.model import S
@@ -62,8 +63,12 @@ async def suffer(world: World) -> None:
     await asyncio.gather(*under_way, return_exceptions=True)
     heal(world)
     await asyncio.sleep(SETTLE_S - JOB_S)
+    placing = await place(world)
     world.job_s = world.loop.time() + JOB_S
     await asyncio.sleep(JOB_S)
+    if len(world.hosts) >= len(JOB_HOSTS):
+        left = placing and shared_rail_is_left(world)
+        world.ledger.hold(left, f"nothing is moved off a crowded rail: {placing=}")
     await check_well(world)
     await check_losses(world)
     await check_page(world)

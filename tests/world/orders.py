@@ -80,9 +80,19 @@ async def _revoke(world: World, process: Unit) -> None:
     world.ledger.revoked |= isinstance(answer, Revoked)
 
 
-async def _throw(world: World, process: Unit) -> None:
+async def place(world: World) -> bool:
+    """Let flows be moved from now on, as far as the leader takes these orders."""
+    if (leader := world.leader) is None:
+        return False
+    await _throw(world, leader, stopped=False)
+    answer = await _order(world, leader, PlacementCommand(mode="act", by="op"))
+    return not isinstance(answer, Failure | None)
+
+
+async def _throw(world: World, process: Unit, *, stopped: bool | None = None) -> None:
     ledger = world.ledger
-    order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
+    drawn = world.chance.random() < 0.6
+    order = Order(len(ledger.orders) + 1, drawn if stopped is None else stopped)
     ledger.orders.append(order)
     command = SwitchCommand(stopped=order.stopped, by=f"order-{order.number}")
     answer = await _order(world, process, command)

@@ -83,8 +83,8 @@ class Rails:
     def _sent(self, job: Job) -> list[ReportedFlow]:
         self._windows += 2
         now_ns = self._world.loop.now_ns
-        wide, process = self._world.hosts[WIDE.src].process, self._agent.host.process
-        rates = ALONE if wide.avoids(_path(self._world, WIDE, 0), now_ns) else SHARED
+        process = self._agent.host.process
+        rates = ALONE if shared_rail_is_left(self._world) else SHARED
         paths = [_path(self._world, job, rail) for rail in job.rails]
         mine = rates[:2] if job is WIDE else rates[2:]
         flows = [self._flow(job, path, rate) for path, rate in zip(paths, mine, strict=True)]
@@ -124,6 +124,12 @@ class Rails:
             dialled=True, movable=False, moving=False, tx_bps=round(rate * RATE_BPS), rx_bps=0,
             windows=self._windows, process=job.process,
         )  # fmt: skip
+
+
+def shared_rail_is_left(world: World) -> bool:
+    """Whether `WIDE` leaves the first rail to `NARROW`."""
+    process = world.hosts[WIDE.src].process
+    return process.avoids(_path(world, WIDE, 0), world.loop.now_ns)
 
 
 def write_topology(hosts: Sequence[Host], file: Path) -> None:

@@ -6,14 +6,15 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from syntony.errors import MissingError
 
 NETNS_DIR = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
-_MS_BIND = 4096
+_MS_BIND, _MS_REC = 4096, 0x4000
+CGROUPS = "/sys/fs/cgroup"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,6 +22,19 @@ def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
     """mount(2). Raises `OSError`."""
     args = (source.encode(), target.encode(), kind.encode(), flags, None)
     _check(_libc.mount(*args), f"mount {target}")
+
+
+def mount_sys() -> None:
+    """A /sys of this network namespace, with the cgroups that the old one has: their counters tell
+    of kills for lack of memory. Raises `OSError`."""
+    cgroups = None
+    with suppress(OSError):
+        cgroups = os.open(CGROUPS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    mount("none", "/sys", "sysfs")
+    if cgroups is not None:
+        with suppress(OSError):  # there is no such directory where the kernel has no cgroups
+            mount(f"/proc/self/fd/{cgroups}", CGROUPS, "none", _MS_BIND | _MS_REC)
+        os.close(cgroups)
 
 
 def create(name: str, sysctls: dict[str, str]) -> None:

@@ -236,7 +236,7 @@ def run(directory: str, *, detach: bool) -> int:
     _close_inherited()
     try:
         netns.mount("none", "/run", "tmpfs")
-        netns.mount("none", "/sys", "sysfs")
+        netns.mount_sys()
         file = msgspec.json.decode((place / state.LAB_FILE).read_bytes(), type=LabFile)
         asyncio.run(_run_lab(place, file, events, detach))
     except (SyntonyError, OSError) as error:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,7 @@ if rank == ODD and what == "elsewhere":
     os.environ["MASTER_PORT"] = "1"
 dist.init_process_group("gloo")
 size = 1024
-sent = []
+sent: list[Any] = []
 """Of this step, not waited for."""
 
 

@@ -128,7 +128,7 @@ def test_what_slows_a_ddp_job_down_is_named(
     finally:
         jobs.close()
     end_ns = time.monotonic_ns()
-    assert {comm[:4] for comm in rows[COLLECTIVE.name]["comm"]} == {"ddp."}
+    assert {comm[:4] for comm in rows[COLLECTIVE.name]["comm"]} == {"ddp.", "rend"}
     assert set(rows[COLLECTIVE.name]["rank"]) == set(range(RANKS))
     found = recorded("night", rows, began_ns, end_ns, end_ns + SETTLE_NS + S)
     verdicts = diagnose(store.bundle(found)).verdicts

@@ -39,6 +39,7 @@ from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
 from syntony.workload.ranks import Comm, Ranks
+from syntony.workload.stages import pair_of
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 ACTION_GONE = (
@@ -190,8 +191,9 @@ def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int
     assert processes is not None  # noqa: S101 - of a recording with processes
     begun, open_here = comm.present[:, seq], comm.done[:, seq] == NULL
     row = int(comm.row[begun, seq].max(initial=-1))
-    if row < 0 or both_ends(str(ranks.table.codes("op").at(row))) == P2P:
-        return {}  # nobody needs all ranks for a send and its receive
+    between = row >= 0 and both_ends(str(ranks.table.codes("op").at(row))) == P2P
+    if row < 0 or (between and pair_of(comm.name) is None):
+        return {}  # a send may have ended before its receive began
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
     gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
     absent, waits = set(comm.ranks[~begun].tolist()), waiting_ranks(ranks, comm, seq)
