@@ -6,6 +6,7 @@ import errno
 import fcntl
 import itertools
 import os
+import resource
 import signal
 import socket
 import struct
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,18 @@ def event(pid: int, status: int) -> bytes:
     """PROC_EVENT_EXIT of a process, as linux/cn_proc.h has it."""
     head = struct.pack("=IHHII", 76, 3, 0, 0, 0) + struct.pack("=IIIIHH", 1, 1, 0, 0, 40, 0)
     return head + struct.pack("=IIQIIII", 0x80000000, 0, 5 * S, pid, pid, status, 17)
+
+
+def test_half_of_the_descriptors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))
+    with opened(ExitFiles) as exits, ExitStack() as stack:
+        for _ in range(5):
+            child = subprocess.Popen(["sleep", "600"])
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+            exits.watch(child.pid)
+        assert isinstance(exits, ExitFiles)
+        assert len(exits._files) == 3
 
 
 def test_an_end_between_two_questions_keeps_its_instant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -179,7 +180,7 @@ class ExitEvents(ExitSource):
 
 
 class ExitFiles(ExitSource):
-    """A pidfd of each process.
+    """A pidfd of each process, as long as that leaves half of this process's descriptors to others.
 
     Raises:
         MissingError: the kernel cannot tell.
@@ -187,6 +188,7 @@ class ExitFiles(ExitSource):
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         with suppress(OSError), subprocess.Popen([sys.executable, "-ISc", ""]) as child:
             self.watch(child.pid)
         # Linux 6.13 knows the call, ignores what is asked for, and refuses it of a process that is
@@ -195,7 +197,7 @@ class ExitFiles(ExitSource):
             raise MissingError("exit status of pidfds: needs Linux 6.15")
 
     def watch(self, pid: int) -> None:
-        if pid not in self._files:
+        if pid not in self._files and len(self._files) < self._most:
             with suppress(OSError):
                 self._files[pid] = os.pidfd_open(pid)
 
