@@ -204,6 +204,19 @@ def test_all_stages_that_get_more_work_at_once_are_no_stragglers() -> None:
     assert named(judged(pipeline.rows(until_s=until_s + 10), until_s)) == []
 
 
+def test_a_stage_that_takes_longer_and_holds_nobody_up_is_no_straggler() -> None:
+    print("seed", SEED)
+    draw = random.Random(SEED)
+    pipeline = Pipeline(3, draw)
+    odd = draw.randrange(pipeline.stages)
+    pipeline.micro = 4 * pipeline.stages
+    pipeline.work_ns = [40e6] * pipeline.stages
+    pipeline.work_ns[odd] = 8e6
+    pipeline.times = lambda rank, step: 2.0 if rank == odd and step >= 25 else 1.0
+    until_s = (pipeline.run(50) - store.T0) // 10**9 + 1
+    assert named(judged(pipeline.rows(until_s=until_s + 10), until_s)) == []
+
+
 def test_a_stage_that_always_takes_longest_is_noted_without_a_verdict() -> None:
     pipeline, draw = drawn(8)
     odd = draw.randrange(pipeline.stages)
