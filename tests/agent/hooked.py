@@ -6,6 +6,7 @@ Says `ready` when it has done so, then waits for a line.
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 
 import syntony_job_hook  # type: ignore[import-not-found]
@@ -51,6 +52,21 @@ def peers() -> None:
     dist.irecv(Tensor())
 
 
+def many_peers() -> None:
+    """With 99 others, and then with all."""
+    for other in range(100):
+        if other != 2:
+            dist.isend(Tensor(), other)
+    dist.all_reduce(Tensor())
+
+
+def lets_go() -> None:
+    """Of a transfer, for which it never waits."""
+    dist.Work.is_completed = lambda _: False
+    kept = weakref.ref(dist.isend(Tensor(), 3))
+    print(kept() is None, flush=True)
+
+
 def arrives() -> None:
     """It begins to form a group, and nobody else comes."""
     print("ready", flush=True)
@@ -74,11 +90,18 @@ def errors() -> None:
 
 def forks() -> None:
     dist.all_reduce(Tensor())
+    begun = dist.isend(Tensor(), 3)
     child = os.fork()
     if not child:
-        dist.all_reduce(Tensor())
+        try:
+            dist.all_reduce(Tensor())
+            begun.wait()
+            dist.isend(Tensor(), 3).wait()
+        except AttributeError:
+            os._exit(1)
         os._exit(0)
-    os.waitpid(child, 0)
+    begun.wait()
+    print(os.waitpid(child, 0)[1], flush=True)
 
 
 def reduces() -> None:
@@ -119,8 +142,8 @@ def long() -> None:
 
 os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the program has begun
 MODES: dict[str, Callable[[], object]] = {
-    "work": work, "names": names, "peers": peers, "arrives": arrives,
-    "dies": dies, "errors": errors, "forks": forks,
+    "work": work, "names": names, "peers": peers, "many_peers": many_peers,
+    "lets_go": lets_go, "arrives": arrives, "dies": dies, "errors": errors, "forks": forks,
     "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from syntony.io.job_hook import hook_directory
 
@@ -97,6 +101,21 @@ def test_a_result_that_nobody_waits_for_ends_when_it_is_forgotten_or_replaced() 
     assert hook.said == [("begin", 0, "group 0"), ("begin", 0, "group 0"), ("end", 0)]
     del again, result
     assert hook.said[3:] == [("end", 0)]
+
+
+def test_no_error_of_the_hook_reaches_the_program(recwarn: pytest.WarningsRecorder) -> None:
+    """As in a forked child, or after an error of the GPU."""
+    operators, hook = wrapped()
+    kept = operators.all_reduce(Tensor(7), "sum", "0")
+    hook._returned = Mock(side_effect=AttributeError)  # type: ignore[method-assign]
+    del kept
+    lost = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    operators.all_reduce_ = Operator(lambda *_: lost)
+    Functional(hook).wrap(operators, number)
+    assert operators.all_reduce_(Tensor(7), "sum", "0") is lost
+    assert hook._returned.call_count == 2
+    gc.collect()
+    assert not recwarn.list
 
 
 def test_nothing_is_recorded_while_a_graph_is_compiled_or_by_a_mode_again() -> None:

@@ -199,11 +199,13 @@ def test_the_programs_errors_stay_its_own(jobs: JobTelemetry, tmp_path: Path) ->
 
 
 def test_a_forked_child_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> None:
-    with hooked(tmp_path, "forks"):
+    with hooked(tmp_path, "forks") as said:
         gathered = Gathered(jobs)
-        gathered.of(COLLECTIVE, 1)
+        gathered.of(COLLECTIVE, 2)
         gathered.of(JOB_PROCESS, 1)
-        assert [row["seq"] for row in gathered.rows[COLLECTIVE.name]] == [0]
+        told = sorted((row["op"], row["seq"]) for row in gathered.rows[COLLECTIVE.name])
+        assert told == [("all_reduce", 0), ("send", 0)]
+        assert said == ["0"], "no error of the hook reaches it"
 
 
 def test_a_job_runs_without_an_agent(tmp_path: Path) -> None:
@@ -373,6 +375,25 @@ def test_sends_and_receives_are_operations_of_each_direction(
         ("rendezvous h0:29500", 1, "init_process_group", 4, 0),
     ]  # fmt: skip
     assert sum(row["dropped"] for row in rows) == 1
+
+
+def test_collectives_have_room_however_many_ranks_send_to_each_other(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "many_peers", WORLD_SIZE="100"):
+        rows = Gathered(jobs).of(COLLECTIVE, 33)
+    assert [row["op"] for row in rows].count("isend") == 32
+    assert [row["comm"] for row in rows if row["op"] == "all_reduce"] == ["0.0-99:1"]
+    assert sum(row["dropped"] for row in rows) == 99 - 32
+
+
+def test_a_transfer_that_the_program_lets_go_of_is_not_kept(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "lets_go") as said:
+        assert said == ["True"]
+        (row,) = Gathered(jobs).of(COLLECTIVE)
+    assert (row["op"], row["done_ns"] > 0) == ("isend", True)
 
 
 def test_a_rank_that_waits_for_others_to_form_a_group_says_so_before_it_has_one(

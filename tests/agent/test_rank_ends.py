@@ -6,6 +6,7 @@ import errno
 import fcntl
 import itertools
 import os
+import resource
 import signal
 import socket
 import struct
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,58 @@ class Ends(ExitSource):
         pass
 
 
+class Events:
+    """A socket of process events, and what comes of it."""
+
+    def __init__(self, come: list[bytes | OSError]) -> None:
+        self._come = come
+
+    def recv(self, _: int) -> bytes:
+        one = self._come.pop(0) if self._come else BlockingIOError()
+        if isinstance(one, bytes):
+            return one
+        raise one
+
+    def send(self, _: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def event(pid: int, status: int) -> bytes:
     """PROC_EVENT_EXIT of a process, as linux/cn_proc.h has it."""
     head = struct.pack("=IHHII", 76, 3, 0, 0, 0) + struct.pack("=IIIIHH", 1, 1, 0, 0, 40, 0)
     return head + struct.pack("=IIQIIII", 0x80000000, 0, 5 * S, pid, pid, status, 17)
+
+
+def test_half_of_the_descriptors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))
+    with opened(ExitFiles) as exits, ExitStack() as stack:
+        for _ in range(5):
+            child = subprocess.Popen(["sleep", "600"])
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+            exits.watch(child.pid)
+        assert isinstance(exits, ExitFiles)
+        assert len(exits._files) == 3
+
+
+def test_an_end_between_two_questions_keeps_its_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pidfd says only how it ended."""
+    monkeypatch.setattr(ExitEvents, "_listen", lambda _: None)
+    come: list[bytes | OSError] = []
+
+    class Late(Ends):
+        def read(self) -> dict[int, ProcessExit]:
+            come[:] = [event(7, 9), BlockingIOError()]
+            return {7: ProcessExit(-9)}
+
+    with ExitEvents(Late) as exits:
+        exits._socket.close()
+        exits._socket = Events(come)  # type: ignore[assignment]
+        exits.watch(7)
+        assert exits.read() == {7: ProcessExit(-9, 5 * S)}
 
 
 def test_ends_that_the_kernel_had_no_room_for_are_counted_and_asked_of_pidfds(
@@ -178,22 +227,8 @@ def test_ends_that_the_kernel_had_no_room_for_are_counted_and_asked_of_pidfds(
             exits.watch(pid)
         assert others.watched == [7, 8, 9]
         full, empty = OSError(errno.ENOBUFS, "No buffer space available"), BlockingIOError()
-        come: Iterator[bytes | OSError] = iter([event(7, 9), full, event(5, 0), empty, empty])
-
-        class Socket:
-            def recv(self, _: int) -> bytes:
-                one = next(come)
-                if isinstance(one, bytes):
-                    return one
-                raise one
-
-            def send(self, _: bytes) -> None:
-                pass
-
-            def close(self) -> None:
-                pass
-
-        exits._socket = Socket()  # type: ignore[assignment]
+        come: list[bytes | OSError] = [event(7, 9), full, event(5, 0), empty, empty]
+        exits._socket = Events(come)  # type: ignore[assignment]
         others.ended = {7: ProcessExit(-9), 8: ProcessExit(1)}
         assert exits.read() == {
             7: ProcessExit(-9, 5 * S), 5: ProcessExit(0, 5 * S), 8: ProcessExit(1)

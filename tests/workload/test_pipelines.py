@@ -6,10 +6,11 @@ import random
 
 import pytest
 from tests.workload import stored_rows as store
-from tests.workload.pipelines import Action, Pipeline, meeting
+from tests.workload.pipelines import Action, Pipeline, meeting, processes
 
-from syntony.wire.tables import JOB_PROCESS
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import Diagnosis, diagnose
+from syntony.workload.classes import _peers
 from syntony.workload.verdict import FaultClass as F
 
 SEED = random.randrange(1 << 32)
@@ -70,6 +71,46 @@ def test_a_rank_that_leaves_a_send_out_is_told_from_its_neighbour(number: int) -
     found = judged(pipeline.rows(until_s=until_s + 10), until_s)
     assert named(found) == [(F.HANG, (f"rank {odd}",))], found.verdicts
     assert f"a transfer from rank {odd} to {odd + 1} came" in found.verdicts[0].evidence[0].text
+
+
+def test_a_rank_may_come_to_its_first_collective_half_a_minute_later() -> None:
+    begun = [{
+        "ts_ns": store.T0 + 2 * 10**9 + rank, "host": f"h{rank}", "job": "night", "pid": 7,
+        "rank": rank, "comm": "0.0-3:1", "ranks": 4, "op": "all_reduce", "done_ns": 0,
+    } for rank in range(3)]  # fmt: skip
+    rows = {COLLECTIVE.name: begun, JOB_PROCESS.name: processes(range(4), 90, 4)}
+    assert named(judged(rows, 25)) == []
+    assert named(judged(rows, 80)) == [(F.HANG, ("rank 3",))]
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_a_rank_without_an_agent_did_come_if_what_it_sent_has_arrived(number: int) -> None:
+    pipeline, _ = drawn(number)
+    pipeline.change = lambda rank, step, actions: (
+        [("stop", None)] if (rank, step) == (0, 20) else actions
+    )
+    until_s = (pipeline.run(30) - store.T0) // 10**9 + 60
+    seen = set(range(1, pipeline.stages))
+    found = judged(pipeline.rows(until_s=until_s + 10, ranks=seen), until_s)
+    assert named(found) == [(F.HANG, ("communicator 0.p2p 0>1",))]
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "members"),
+    [
+        ("0.0-3:1", 4, {0, 1, 2, 3}),
+        ("tp.1-7:3#2", 3, {1, 4, 7}),
+        ("0.0-3:1", 8, set()),
+        ("0.0-3:0", 4, {0, 1, 2, 3}),
+        ("0.7-0:1", 4, set()),
+        ("0.p2p 3>1", 2, {1, 3}),
+        ("rendezvous [::1]:2", 3, {0, 1, 2}),
+        ("rendezvous h:1", -1, set()),
+        ("0.9f2c11aa", 4, set()),
+    ],
+)
+def test_a_communicators_name_tells_its_ranks(name: str, ranks: int, members: set[int]) -> None:
+    assert _peers._members(name, ranks) == members
 
 
 def test_ranks_that_both_receive_first_are_named_both() -> None:
@@ -159,6 +200,19 @@ def test_a_stage_that_becomes_slow_is_named_though_no_other_has_its_work(
 def test_all_stages_that_get_more_work_at_once_are_no_stragglers() -> None:
     pipeline, _ = drawn(7)
     pipeline.times = lambda _rank, step: 1.7 if step >= 25 else 1.0
+    until_s = (pipeline.run(50) - store.T0) // 10**9 + 1
+    assert named(judged(pipeline.rows(until_s=until_s + 10), until_s)) == []
+
+
+def test_a_stage_that_takes_longer_and_holds_nobody_up_is_no_straggler() -> None:
+    print("seed", SEED)
+    draw = random.Random(SEED)
+    pipeline = Pipeline(3, draw)
+    odd = draw.randrange(pipeline.stages)
+    pipeline.micro = 4 * pipeline.stages
+    pipeline.work_ns = [40e6] * pipeline.stages
+    pipeline.work_ns[odd] = 8e6
+    pipeline.times = lambda rank, step: 2.0 if rank == odd and step >= 25 else 1.0
     until_s = (pipeline.run(50) - store.T0) // 10**9 + 1
     assert named(judged(pipeline.rows(until_s=until_s + 10), until_s)) == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.workload.stored_rows import SEED, T0, Rows, arrow, bundle, process, record, steps_of
 
-from syntony.io.bundle_files import read_bundle, write_bundle
+from syntony.io.bundle_files import arrow_tables, read_bundle, write_bundle
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import FaultClass, diagnose
@@ -110,3 +110,12 @@ def test_ranks_without_a_number_are_left_out_and_told() -> None:
     found = record({COLLECTIVE.name: rows})
     assert len(found.tables["collectives"]["seq"]) == len(rows) - 1
     assert "1 collectives" in found.notes[0]
+
+
+def test_a_process_that_tells_of_any_number_of_bytes_is_judged_all_the_same() -> None:
+    told = [{
+        "ts_ns": T0 + rank, "host": f"h{rank}", "job": "night", "pid": 7, "rank": rank,
+        "comm": "0", "ranks": 4, "op": "all_reduce", "bytes": (1 << 62) - 1, "done_ns": 0,
+    } for rank in range(4)]  # fmt: skip
+    tables = arrow_tables(record({COLLECTIVE.name: told}).tables)
+    assert tables["collectives"]["bytes"].to_pylist() == [2.0**62] * 4

@@ -15,6 +15,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -150,6 +151,8 @@ class ExitEvents(ExitSource):
             self._others.watch(pid)
 
     def read(self) -> dict[int, ProcessExit]:
+        # First: of what has ended by now there is an event, with its instant, if it was not lost.
+        more = self._others.read() if self._others else {}
         ended: list[tuple[int, int, ProcessExit]] = []
         while True:
             try:
@@ -163,12 +166,8 @@ class ExitEvents(ExitSource):
                 continue
             if kind == _EXIT:
                 ended.append((thread, pid, ProcessExit(_returncode(status), at_ns)))
-        found = _of_processes(ended)
+        found = {pid: more[pid] for pid in more.keys() & self._watched} | _of_processes(ended)
         self._watched -= found.keys()
-        if self._others is not None:
-            more = self._others.read()
-            found |= {pid: more[pid] for pid in more.keys() & self._watched}
-            self._watched -= more.keys()
         return found
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ class ExitEvents(ExitSource):
 
 
 class ExitFiles(ExitSource):
-    """A pidfd of each process.
+    """A pidfd of each process, as long as that leaves half of this process's descriptors to others.
 
     Raises:
         MissingError: the kernel cannot tell.
@@ -189,6 +188,7 @@ class ExitFiles(ExitSource):
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         with suppress(OSError), subprocess.Popen([sys.executable, "-ISc", ""]) as child:
             self.watch(child.pid)
         # Linux 6.13 knows the call, ignores what is asked for, and refuses it of a process that is
@@ -197,7 +197,7 @@ class ExitFiles(ExitSource):
             raise MissingError("exit status of pidfds: needs Linux 6.15")
 
     def watch(self, pid: int) -> None:
-        if pid not in self._files:
+        if pid not in self._files and len(self._files) < self._most:
             with suppress(OSError):
                 self._files[pid] = os.pidfd_open(pid)
 

@@ -28,6 +28,9 @@ TRACED = ("FakeTensor", "FunctionalTensor")
 """Tensors of a graph that is being compiled."""
 MOST_UNWAITED = 256
 """Maximum functional collectives whose end is waited for, and transfers that may be waited for."""
+MOST_PAIRS = 32
+"""Maximum directions between two ranks that are recorded: half of all communicators, so that
+collectives have room however many ranks send to each other."""
 _MEETING = re.compile(r"[!-~]{1,43}")
 
 
@@ -38,6 +41,8 @@ class Pairs:
     def __init__(self, hook):
         self._hook = hook
         self._pairs: Any = {}
+        self._directions = 0
+        """Those between two ranks so far."""
         self._works: Any = {}
         """Transfers that were begun and not waited for, by the number of torch's object."""
         self._thread = threading.local()
@@ -61,10 +66,10 @@ class Pairs:
 
         @functools.wraps(function)
         def wait(work, *args, **kwargs):
-            found = works.pop(id(work), None) if works else None
-            if found is None or found[0]() is not work:
-                return function(work, *args, **kwargs)
             page = self._hook.page
+            found = works.pop(id(work), None) if works else None
+            if page is None or found is None or found[0]() is not work:
+                return function(work, *args, **kwargs)
             for comm, operation, seq, _ in found[1]:
                 page.put(WAIT, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
             result = function(work, *args, **kwargs)
@@ -76,8 +81,12 @@ class Pairs:
         return wait
 
     def _returned(self, opened, work):
-        self._hook._returned(opened, work)
-        if hasattr(work, "is_completed"):
+        if not hasattr(work, "is_completed"):
+            self._hook._returned(opened, work)
+        else:
+            comm, operation, seq, on_gpu = opened
+            ended = work.is_completed if on_gpu else functools.partial(_over, weakref.ref(work))
+            self._hook.page.watch(comm, operation, seq, ended)
             known = self._works.get(id(work))
             if known is not None and known[0]() is work:
                 known[1].append(opened)
@@ -181,7 +190,11 @@ class Pairs:
             known = self._pairs.get(plain)
             if known is None:
                 text = "{}.p2p {}>{}".format(getattr(group, "group_name", ""), *ends)
-                comm = hook._named(page, text, 2) if ends[0] != ends[1] else None
+                comm = None
+                if ends[0] != ends[1]:
+                    self._directions += 1
+                    room = self._directions <= MOST_PAIRS
+                    comm = hook._named(page, text, 2) if room else page.lose()
                 known = self._pairs[plain] = group, comm, iter(range(1 << 62))
             self._pairs[key] = known
         return known
@@ -241,7 +254,7 @@ class Functional:
             try:
                 self._keep(opened, result)
             except Exception:
-                self._hook._returned(opened, None)
+                self._returned(opened)
         return result
 
     def _begin(self, operation, args, kwargs):
@@ -280,7 +293,13 @@ class Functional:
     def _end(self, address):
         found = self._unwaited.pop(address, None)
         if found is not None:
-            self._hook._returned(found[0], None)
+            self._returned(found[0])
+
+    def _returned(self, opened):
+        try:
+            self._hook._returned(opened, None)
+        except Exception:  # in a forked child, or the GPU failed
+            pass
 
 
 class Called:
@@ -386,6 +405,13 @@ class Meeting:
         if self._open is not None:
             self._hook.page.end(*self._open)
             self._open = None
+
+
+def _over(kept):
+    """Whether a transfer has ended, or the program has let go of it: gloo does not say that one has
+    ended that nobody waits for, and its data are not to be kept in memory."""
+    work = kept()
+    return work is None or work.is_completed()
 
 
 def _first(*values):

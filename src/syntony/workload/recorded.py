@@ -263,7 +263,7 @@ def _collectives(
             "host": each["host"],
             "enqueue_ns": each["ts_ns"],
             "done_ns": each["done_ns"] or None,
-            "bytes": each["bytes"],
+            "bytes": float(each["bytes"]),
             "nranks": each["ranks"],
             "gpu": gpu_of.get(each["rank"]),
             "clk_err_ns": clocks.at(each["host"], each["ts_ns"])[1],
