@@ -61,10 +61,12 @@ done
 # A machine with systemd that writes down what it is asked for: an upgrade restarts what runs, and stops nothing.
 asked=/tmp/asked bin=/usr/bin/systemctl
 mkdir -p /run/systemd/system
+[ ! -e $bin ] || mv $bin $bin.real
 printf '#!/bin/sh\necho "$@" >>%s\n' $asked >$bin
 chmod +x $bin
 apt-get install -y -qq /tmp/newer/*.deb >/dev/null
 rm -r $bin /run/systemd
+[ ! -e $bin.real ] || mv $bin.real $bin
 grep -qx 'try-restart syntony-agent.service syntony-reactor.service' $asked || fail "the agent was not restarted"
 grep -qx 'try-restart syntony-controller.service' $asked || fail "the controller was not restarted"
 ! grep '^stop .*syntony-[a-z]*\.service' $asked || fail "the upgrade stops a daemon, which try-restart leaves so"
