@@ -19,13 +19,12 @@ real ones (`tests.controller.traced`).
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from typing import NamedTuple
 
 import numpy as np
-from bench.incidents import drawn_options, outcomes
+from bench.incidents import of_one_kind
 from tests.controller.judged import Control
 from tests.controller.probed import Probed
 
@@ -197,14 +196,9 @@ def _limit(fabric: Fabric) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("kind", choices=KINDS)
-    arguments = drawn_options(parser)
-    cases: list[Case] = []
-    for seed, got in outcomes(case, arguments.kind, arguments):
-        cases.append(got)
-        print(f"  seed {seed}: {got.page} after {got.after_s:.0f} s {got.others} ({got.words})",
-              flush=True)  # fmt: skip
+    _, cases = of_one_kind(__doc__, KINDS, case, lambda got: (
+        f"{got.page} after {got.after_s:.0f} s {got.others} ({got.words})"
+    ))  # fmt: skip
     seen = [each.after_s for each in cases if each.page]
     took = np.quantile(seen, [0.5, 0.95, 1]).round(1) if seen else ()
     false = sum(bool(each.others) for each in cases)

@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -218,6 +218,21 @@ def outcomes(
             finally:
                 control.close()
         yield seed, got
+
+
+def of_one_kind(
+    about: str | None, kinds: Sequence[str], run: Callable[[Control, str, int], T],
+    line: Callable[[T], str],
+) -> tuple[str, list[T]]:  # fmt: skip
+    """The command line of a bench of cases of one kind, and their outcomes, a line for each."""
+    parser = argparse.ArgumentParser(description=(about or "").split("\n", 1)[0])
+    parser.add_argument("kind", choices=kinds)
+    arguments = drawn_options(parser)
+    cases: list[T] = []
+    for seed, got in outcomes(run, arguments.kind, arguments):
+        cases.append(got)
+        print(f"  seed {seed}: {line(got)}", flush=True)
+    return arguments.kind, cases
 
 
 def tabulate_returns(arguments: argparse.Namespace) -> int:

@@ -16,14 +16,13 @@ neither it nor its alternatives touch the fault. Other pages than of the fault a
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
 from typing import NamedTuple
 
 from bench.fault_pairs import HOSTS
-from bench.incidents import drawn_options, outcomes, touches
+from bench.incidents import of_one_kind, touches
 from tests.controller.judged import Control
 from tests.controller.probed import Jam, Probed
 
@@ -158,14 +157,10 @@ def _named(name: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("kind", choices=KINDS)
-    arguments = drawn_options(parser)
-    cases: list[Case] = []
-    for seed, got in outcomes(case, arguments.kind, arguments):
-        cases.append(got)
-        print(f"  seed {seed}: {got.fault or 'nothing'}: {'seen' if got.seen else 'not seen'} "
-              f"{got.wrong} {got.pages} ({got.words})", flush=True)  # fmt: skip
+    _, cases = of_one_kind(__doc__, KINDS, case, lambda got: (
+        f"{got.fault or 'nothing'}: {'seen' if got.seen else 'not seen'} {got.wrong} {got.pages} "
+        f"({got.words})"
+    ))  # fmt: skip
     for fault in FAULTS:
         some = [each for each in cases if each.fault == fault]
         print(f"{fault or 'nothing'}: {len(some)} cases, seen {sum(e.seen for e in some)}, with "

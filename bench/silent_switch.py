@@ -15,7 +15,6 @@ Its death has its page if one names the spine, or the switch that does not answe
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -23,7 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from bench.fault_pairs import HOSTS, LOSS
-from bench.incidents import drawn_options, outcomes
+from bench.incidents import of_one_kind
 from tests.controller.judged import Control
 from tests.controller.probed import Probed
 from tests.controller.traced import PORTS, TARGET, World
@@ -191,19 +190,16 @@ def _wrong_pages(silent: Silent[T], leaf: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _line(got: Case) -> str:
+    stale = f"{max(got.stale_s)} s" if got.stale_s else ""
+    return f"died {got.died_s}, {stale} {got.named} {got.pages} {got.found} ({got.words})"
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("kind", choices=KINDS)
-    arguments = drawn_options(parser)
-    cases: list[Case] = []
-    for seed, got in outcomes(case, arguments.kind, arguments):
-        cases.append(got)
-        stale = f"{max(got.stale_s)} s" if got.stale_s else ""
-        print(f"  seed {seed}: died {got.died_s}, {stale} {got.named} {got.pages} {got.found} "
-              f"({got.words})", flush=True)  # fmt: skip
+    kind, cases = of_one_kind(__doc__, KINDS, case, _line)
     died = [each.died_s for each in cases if each.died_s is not None]
     print(f"{len(cases)} cases; the death had its page in {len(died)}, after {_quantiles(died)}")
-    if arguments.kind == "map":
+    if kind == "map":
         whole = [max(each.stale_s, default=0) for each in cases]
         ways = [took for each in cases for took in each.stale_s]
         print(f"map right after {_quantiles(whole)}; each wrong way after {_quantiles(ways)}")

@@ -13,13 +13,12 @@ seed is printed; path learners, map, localisation and rules are the real ones
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from typing import NamedTuple
 
 import numpy as np
-from bench.incidents import drawn_options, outcomes
+from bench.incidents import of_one_kind
 from bench.silent_switch import KNOWN_S
 from tests.controller.judged import Control
 from tests.controller.probed import Jam, Probed
@@ -108,14 +107,10 @@ def _fit(subject: str, part: str, links: list[str]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("kind", choices=KINDS)
-    arguments = drawn_options(parser)
-    cases: list[Case] = []
-    for seed, got in outcomes(case, arguments.kind, arguments):
-        cases.append(got)
-        print(f"  seed {seed}: found {got.found_s:.0f} s, paged {got.paged_s:.0f} s {got.named} "
-              f"{got.wrong} ({got.words})", flush=True)  # fmt: skip
+    _, cases = of_one_kind(__doc__, KINDS, case, lambda got: (
+        f"found {got.found_s:.0f} s, paged {got.paged_s:.0f} s {got.named} {got.wrong} "
+        f"({got.words})"
+    ))  # fmt: skip
     for name, values in (("found", [c.found_s for c in cases]),
                          ("paged", [c.paged_s for c in cases])):  # fmt: skip
         known = [each for each in values if not np.isnan(each)]
