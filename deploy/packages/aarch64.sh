@@ -69,9 +69,8 @@ beyond='^(engine|verbs_probe_(pairs|classes|losses|restart|stamps|infiniband|gon
 beyond="$beyond|clock_.*)|job|nccl_profiler_v[0-9]+_forked|verbs_(fake|door)|tcp_interpose)\$"
 .venv/bin/cmake -S . -B "$work/tests" -DSYNTONY_TESTS=ON >/dev/null
 .venv/bin/cmake --build "$work/tests" --parallel "$(nproc)" >/dev/null
-# QEMU is ten times slower, and some tests give an end 300 ms for an order: what fails is run once more.
 .venv/bin/ctest --test-dir "$work/tests" --parallel "$(nproc)" --timeout 300 --output-on-failure \
-    --repeat until-pass:2 --label-exclude costly --exclude-regex "$beyond" >"$work/ctest.log" ||
+    --label-exclude costly --exclude-regex "$beyond" >"$work/ctest.log" ||
     { cat "$work/ctest.log" >&2; exit 1; }
 tail -n 3 "$work/ctest.log"
 echo "left out, for QEMU cannot run them: $(.venv/bin/ctest --test-dir "$work/tests" -N \
