@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import mmap
 import os
 import random
@@ -43,7 +44,8 @@ def tell() -> Any:
     from syntony.io._library import ffi, library
 
     job = ffi.new("struct syn_job *")
-    failed = library().syn_job_connect(job, ffi.NULL)
+    while (failed := library().syn_job_connect(job, ffi.NULL)) == errno.ETIMEDOUT:
+        pass  # the agent is busy: programs try again later
     if failed:
         print(f"refused {os.strerror(failed)}", flush=True)
         sys.exit(1)

@@ -35,7 +35,7 @@ def running(folder: Path) -> Iterator[Path]:
             [KEYGEN or "", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / name],
             check=True,
         )  # fmt: skip
-    ports, closed = [free_port() for _ in TEMPERS], free_port()
+    ports = [free_port() for _ in TEMPERS]
     port = dict(zip(TEMPERS, ports, strict=True))
     if os.geteuid() == 0:  # where sshd gives its privileges up
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -46,8 +46,9 @@ def running(folder: Path) -> Iterator[Path]:
     (folder / "known").write_text("".join(f"[127.0.0.1]:{p} {public}\n" for p in ports))
     (folder / "known-else").write_text("".join(f"[127.0.0.1]:{p} {other}\n" for p in ports))
     config = folder / "ssh_config"
-    config.write_text(_ssh_config(folder, {**port, "closed": closed}))
-    with (folder / "log").open("wb") as log:
+    with (folder / "log").open("wb") as log, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody else listens there
+        config.write_text(_ssh_config(folder, {**port, "closed": closed.getsockname()[1]}))
         server = subprocess.Popen(
             [SSHD or "", "-D", "-e", "-f", folder / "sshd_config"], stdout=log, stderr=log
         )
