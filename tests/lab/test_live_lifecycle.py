@@ -70,6 +70,19 @@ def assert_gone(directory: Path, pids: set[int], before: str) -> None:
     assert devices() == before
 
 
+def test_a_detached_lab_stays_where_nobody_reads_that_it_is_up() -> None:
+    """As with `lab up --detach 2>&1 | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = [*SYNTONY, "lab", "up", "--name", "t-unread", "--no-agents", "--detach", *SMALL]
+    try:
+        subprocess.run(argv, stdout=writing, stderr=writing, check=False)
+        assert "t-unread" in state.running()
+    finally:
+        os.close(writing)
+        subprocess.run([*SYNTONY, "lab", "down", "--name", "t-unread"], check=False)
+
+
 def test_up_status_down_leaves_nothing() -> None:
     before = devices()
     with live("t-life", *SMALL) as lab:

@@ -42,6 +42,8 @@ def bring_up(
         if booted:
             booted(lab, status)
         took_s = time.monotonic() - began_s
+        if detach:  # before anything is printed, which fails where nobody reads any more
+            world.leave_running()
         if as_json:
             click.echo(msgspec.json.encode(status))
         else:
@@ -50,7 +52,6 @@ def bring_up(
         if world.console_url:
             click.echo(f"console: {world.console_url}", err=True)
         if detach:
-            world.leave_running()
             return
         click.echo("Ctrl-C ends it.", err=True)
         interrupt = _follow(world)
