@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOOP = (sys.executable, "-c", "while True: pass")
+_FOREVER = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
+LOOP = (sys.executable, "-c", _FOREVER)
+"""Ends with who started it."""
 
 
 @contextmanager
