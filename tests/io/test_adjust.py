@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from syntony.agent.config import DisciplineConfig
-from syntony.agent.machine import Discipline
+from syntony.agent.discipline import Discipline
 from syntony.errors import MissingError, UsageError
 from syntony.io.adjust import (
     ADJ_FREQUENCY,

@@ -141,6 +141,16 @@ static void drains_while_we_are_paused(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* What the receiver waits for arrives, both rails return, and neither was given up. */
+static void is_received_and_drained(void *request)
+{
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    until_both_up();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
 /* A pause in which a NIC drains a rail is not its time: what it says is read after it. */
 static void drains_while_nobody_calls(void)
 {
@@ -157,11 +167,7 @@ static void drains_while_nobody_calls(void)
     pump(request, 50);
     faults_slow_completions(2, 0, 0);
     faults_port(2, 1);
-    int result = 0;
-    void *sent = post_send(sizeof from, request, &result);
-    CHECK_EQUAL(results_of(request, sent, NULL), 0);
-    until_both_up();
-    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+    is_received_and_drained(request);
 }
 
 /* It takes seconds to put queue pairs in error, and only then begins to drain them: so does the thread that asked
@@ -185,11 +191,7 @@ static void drains_after_slow_calls(void)
     faults_machine(2, &(struct fake_machine){0});
     for (int port = 2; port < 4; port++)
         faults_port(port, 1);
-    int result = 0;
-    void *sent = post_send(sizeof from, request, &result);
-    CHECK_EQUAL(results_of(request, sent, NULL), 0);
-    until_both_up();
-    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+    is_received_and_drained(request);
 }
 
 /* Queue pairs that cannot be destroyed for a while, at either end: their rail stays away so long, and returns. */

@@ -205,7 +205,7 @@ def _not_blind(
     if not isinstance(each, Result) or each.status is not Status.SKIP:
         return each
     tops = {f"/{path.split('/')[1]}" for path in check.reads if path.startswith(("/sys", "/proc"))}
-    # Commands are asked of what /sys has.
+    # These commands name devices that are found below /sys.
     tops |= {"/sys" for path in check.reads for mark in _OF_SYS if mark in path}
     if not tops or any(host.exists(top) for top in tops):
         return each

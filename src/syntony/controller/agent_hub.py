@@ -46,7 +46,14 @@ class _Streams(NamedTuple):
 
 
 class DuplicateAgents:
-    """Streams by name; names come from certificates, which limits their number."""
+    """Detects two running agents with the same name, for example after a machine was cloned.
+
+    A restarted agent has a new stream and never returns to an earlier one. So a stream that returns
+    after another one has replaced it shows that two agents run. The first one is kept and the other
+    refused: if they were served in turn, the plan of the whole fleet would change each time.
+
+    Streams are kept by name; names come from certificates, which limits their number.
+    """
 
     def __init__(self) -> None:
         self._current: dict[str, str] = {}

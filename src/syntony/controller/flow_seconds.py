@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class RepeatedColumns:
-    """One for each table. Used by one thread at a time.
+    """Caches values derived from names that a host repeats every second: a check that they are the
+    same objects is far cheaper than deriving all of them again. One for each table. Used by one
+    thread at a time.
 
     Args:
         derive: computes the values from rows of names, row by row: (fields, rows).

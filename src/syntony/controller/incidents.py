@@ -357,7 +357,11 @@ _NOTIFICATIONS = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
 
 
 class IncidentHistory:
-    """Not thread-safe: its service's lock protects it."""
+    """History of incidents as rows of the store, kept longer than the book keeps incidents.
+
+    Rows wait here for the next insert; a crash in between loses history rows, but never an incident
+    or a page, which are on disk before. Not thread-safe: its service's lock protects it.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[dict[str, Any]] = []

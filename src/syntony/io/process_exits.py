@@ -90,7 +90,8 @@ class ExitEvents(ExitSource):
     A process ends as its first thread does. If that has ended alone before (`pthread_exit`, status
     0), a signal that ends the process, or an `exit` of another thread, ends those that are left
     with the status of the process. C libraries end a thread alone with 0; a signal does so only
-    where a seccomp filter says so. What the kernel had no room for is asked of pidfds.
+    where a seccomp filter says so. Ends that the kernel had no room to report are read from
+    pidfds.
 
     Args:
         makes: opens what is asked where events were lost.

@@ -80,7 +80,9 @@ silence of all pairs may be the fault of one NIC."""
 def with_witnesses(
     used: Collection[Pair], plan: PlannedNics, fit: Callable[[str], bool]
 ) -> frozenset[Pair]:
-    """The pairs in use, and for each peer the fewest additional planned pairs that are needed.
+    """The pairs in use, and for each peer the fewest additional planned pairs that are needed to
+    attribute silence: a peer whose agent is late is silent on all pairs, a dead path is silent
+    alone. Jobs' own paths may be missing from the plan, and its pairs may be unused by jobs.
 
     Args:
         used: pairs in use by jobs: local NIC and probed remote address.

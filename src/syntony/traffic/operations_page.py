@@ -42,8 +42,8 @@ NAMES = (
 )  # fmt: skip
 """Operations by their number."""
 WAITED = {"isend": "send", "irecv": "recv"}
-"""What an operation is called once its rank waits for it. A receive then begins anew; a send had
-its data already, and where it comes among others tells whether one was left out."""
+"""What an operation is called once its rank waits for it. A receive counts from that time on. A
+send counts from its call: it had its data then, and its order shows whether one was left out."""
 MAX_OPEN = 4096
 """Maximum unfinished operations that are remembered."""
 OPEN_NS = 2 * S

@@ -33,7 +33,12 @@ class _Silent:
 
 
 class PartialPathFailure:
-    """A gray failure of one pair: some source ports are dead. Instants are CLOCK_MONOTONIC."""
+    """A gray failure of one pair: some probed flows are silent while others are answered, as when
+    one of several spines drops everything. Instants are CLOCK_MONOTONIC.
+
+    With a starved host or a full queue all flows of a pair are silent, but some are declared dead
+    first. So live flows count only once they were answered well into the silence of the dead ones.
+    """
 
     __slots__ = ("_answered_ns", "_silent")
 

@@ -229,8 +229,13 @@ MAX_BYTES = 256 << 20
 
 
 def unpack_dump(file: Path, folder: Path) -> None:
-    """Write the tree below `folder`. Raises `InputError`: it cannot be read, or is no object of
-    absolute paths to texts."""
+    """Write below `folder` a tree that others wrote as one JSON object, path → content (as Meta's
+    GCM records /sys).
+
+    Such dumps hold devices and leave the class directories out: these are linked to the devices
+    again, as the kernel does. Raises `InputError`: it cannot be read, or is no object of absolute
+    paths to texts.
+    """
     try:
         content = json.loads(read_bytes(file, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
