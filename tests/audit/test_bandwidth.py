@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live import live
+from tests.ports import free_port
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import HuntOutcome, Pair
@@ -182,7 +184,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rdma(requested: PairTestOptions = ASKED) -> Mapping[str, Speed]:
-    tests = PairTests(LocalRanks(sys.executable, WORKER), seconds=1)
+    tests = PairTests(LocalRanks(sys.executable, WORKER), 1, free_port())
     return tests.rdma(("a", "b"), requested)
 
 
@@ -233,11 +235,20 @@ def test_without_gpus_or_perftest_nothing_is_claimed(
 @pytest.mark.parametrize("seconds", [0.1, 0.0])
 def test_tcp_really_runs_over_loopback(seconds: float) -> None:
     """Also where a busy host begins to send when the time is over."""
-    speed = PairTests(LocalRanks(sys.executable, WORKER), seconds).tcp(("a", "b"), 2)
+    tests = PairTests(LocalRanks(sys.executable, WORKER), seconds, free_port())
+    speed = tests.tcp(("a", "b"), 2)
     assert speed.why == ""
     assert speed.gbps is not None
     assert speed.gbps > 0.01
     assert speed.line_gbps is None  # loopback is not real
+
+
+def test_a_port_that_another_process_uses_blames_no_host() -> None:
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        speed = PairTests(LocalRanks(sys.executable, WORKER), 0.1, port).tcp(("a", "b"), 1)
+    assert speed == Speed(why=f"b: TCP port {port} is used by another process")
 
 
 @pytest.mark.lab

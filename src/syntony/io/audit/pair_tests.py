@@ -34,10 +34,11 @@ class PairTests:
     Args:
         where: starts the program on a host.
         seconds: of sending, each way.
+        port: at which the receiver listens; perftest's NICs use it and those after it.
     """
 
-    def __init__(self, where: RankStarter, seconds: float = 5) -> None:
-        self._where, self._seconds = where, seconds
+    def __init__(self, where: RankStarter, seconds: float = 5, port: int = PORT) -> None:
+        self._where, self._seconds, self._port = where, seconds, port
 
     def tcp(self, pair: Pair, streams: int) -> Speed:
         """Test several streams in one direction, then in the other: the slower direction counts."""
@@ -75,7 +76,8 @@ class PairTests:
         served, sent = self._ends(src, dst, {"streams": streams, "secret": secrets.token_hex(16)})
         for host, reported in _worst_first((src, sent), (dst, served)):
             if reported.get("why"):
-                return Speed(why=f"{host}: {reported['why']}", broke=not reported.get("lost"))
+                broke = not (reported.get("lost") or reported.get("skip"))
+                return Speed(why=f"{host}: {reported['why']}", broke=broke)
         lines = [_number(reported.get("line_gbps")) for reported in (served, sent)]
         known = [line for line in lines if line is not None]
         gbps = _number(served.get("gbps"))
@@ -106,7 +108,8 @@ class PairTests:
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The output of the receiver and the sender."""
         order = json.dumps({
-            **reported, "address": self._where.address(dst), "port": PORT, "seconds": self._seconds,
+            **reported, "address": self._where.address(dst), "port": self._port,
+            "seconds": self._seconds,
         })  # fmt: skip
         ranks = [self._where.rank(dst, ["serve", order], {}),
                  self._where.rank(src, ["send", order], {})]  # fmt: skip
@@ -143,7 +146,8 @@ def _all_ran(every: Sequence[Speed]) -> Speed:
 
 def _worst_first(sent: _End, served: _End) -> tuple[_End, _End]:
     """The error to report: that of an end that failed by itself, else the sender's."""
-    return (served, sent) if served[1].get("first") else (sent, served)
+    own = served[1].get("first") or served[1].get("skip")
+    return (served, sent) if own else (sent, served)
 
 
 def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:

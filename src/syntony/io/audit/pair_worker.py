@@ -4,12 +4,13 @@
 
 Needs the standard library only and nothing newer than Python 3.8, so that it can go to a host over
 ssh's standard input. The last line it prints is one JSON object; it ends with status 0 when that
-says what went wrong.
+says what went wrong, or 1 if the other end would wait in vain.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hmac
 import json
@@ -79,7 +80,12 @@ def tcp_serve(reported: dict[str, Any]) -> dict[str, Any]:
     end = time.monotonic() + CONNECT_S + 2 * reported["seconds"]
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        own.bind(("0.0.0.0", reported["port"]))  # noqa: S104 - the secret guards it
+        try:
+            own.bind(("0.0.0.0", reported["port"]))  # noqa: S104 - the secret guards it
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return {"why": f"TCP port {reported['port']} is used by another process", "skip": True}
         own.listen(64)
         while len(threads) < reported["streams"] and time.monotonic() < end:
             own.settimeout(max(0.1, end - time.monotonic()))
@@ -230,6 +236,7 @@ def main() -> None:
         result = {"why": str(error)}
     print(json.dumps(result))
     sys.stdout.flush()
+    sys.exit(1 if result.get("skip") else 0)
 
 
 if __name__ == "__main__":
