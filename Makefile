@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
+UNFINISHED := $(VENV)/.unfinished
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
 SANITIZED := build/sanitized
@@ -44,10 +45,13 @@ system:
 $(STAMP): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "syntony needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@test ! -e $(UNFINISHED) || rm -rf $(VENV) # what Ctrl-C left: without pip, or with parts of packages
+	@test -x $(BIN)/python || { mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -c \
+	  'import signal, venv; signal.signal(signal.SIGINT, signal.SIG_DFL); venv.main(["$(VENV)"])'; } || \
 	  { echo "cannot make a virtual environment; install python3-venv" >&2; exit 1; }
 	@echo "== fetching and building into $(VENV); minutes, once"
 	$(PIP) -e '.[lab]'
+	@rm -f $(UNFINISHED)
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
