@@ -13,7 +13,7 @@ from tests.deploy.daemons import DEPLOY
 PYTHON = """#!/bin/sh
 case "$*" in
 *version_info*) exit 0 ;;
-*venv*) mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo >>made
+*signal*) mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo >>made
         if [ -e broken ]; then exit 130; fi; touch .venv/whole ;;
 *pip*) [ -e .venv/whole ] && [ ! -e unreachable ] ;;
 esac
