@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from syntony.controller import pki
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, UsageError
+from syntony.io.files import write_atomically
 from syntony.model import S
 from syntony.wire.roles import Identity, Role, identity
 
@@ -54,12 +55,10 @@ def test_half_an_authority_is_left_neither_by_a_full_disk_nor_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose key lies elsewhere has a CA that the whole fleet knows."""
-    write = pki.write_atomically
-
     def full(path: Path, data: bytes, mode: int) -> None:
         if path.name == "ca.crt":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, data, mode)
+        write_atomically(path, data, mode)
 
     with monkeypatch.context() as patched:
         patched.setattr(pki, "write_atomically", full)
