@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
+UNFINISHED := $(VENV)/.unfinished
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
 SANITIZED := build/sanitized
@@ -36,24 +37,31 @@ help: ## Show the targets
 
 setup: system $(STAMP) ## Make .venv/bin/syntony; ask for or install what the machine lacks
 
-dev: setup $(DEV_STAMP) ## The same, and what tests, lint and benches need
+dev: system $(DEV_STAMP) ## The same, and what tests, lint and benches need
 
 system:
 	@sh deploy/system-packages.sh
 
-$(STAMP): pyproject.toml $(NATIVE)
+# The virtual environment with an extra of pyproject.toml. pip compiles on one core only.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "syntony needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@test ! -e $(UNFINISHED) || rm -rf $(VENV) # what Ctrl-C left: without pip, or with parts of packages
+	@test -x $(BIN)/python || { mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -c \
+	  'import signal, venv; signal.signal(signal.SIGINT, signal.SIG_DFL); venv.main(["$(VENV)"])'; } || \
 	  { echo "cannot make a virtual environment; install python3-venv" >&2; exit 1; }
 	@echo "== fetching and building into $(VENV); minutes, once"
-	$(PIP) -e '.[lab]'
-	@touch $@
+	$(PIP) --no-compile -e '.[$(1)]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src >/dev/null 2>&1 || true # some is for other Pythons
+	@rm -f $(UNFINISHED)
+	@touch $(STAMP) $@
+endef
 
-$(DEV_STAMP): $(STAMP)
-	@echo "== fetching what the tests need"
-	$(PIP) -e '.[dev]'
-	@touch $@
+$(STAMP): pyproject.toml $(NATIVE)
+	$(call install,lab)
+
+$(DEV_STAMP): pyproject.toml $(NATIVE)
+	$(call install,dev)
 
 demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 keeps it up; FETCH_TORCH=1 fetches PyTorch)
 	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)

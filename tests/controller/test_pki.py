@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import stat
 from pathlib import Path
 
@@ -11,8 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from syntony.controller import pki
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, UsageError
+from syntony.io.files import write_atomically
 from syntony.model import S
 from syntony.wire.roles import Identity, Role, identity
 
@@ -45,6 +49,28 @@ def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
     )
     for key in (paths.key, tmp_path / "ca" / "ca.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_half_an_authority_is_left_neither_by_a_full_disk_nor_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose key lies elsewhere has a CA that the whole fleet knows."""
+    def full(path: Path, data: bytes, mode: int) -> None:
+        if path.name == "ca.crt":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_atomically(path, data, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pki, "write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            create_authority(tmp_path)
+    assert not list(tmp_path.iterdir())
+    create_authority(tmp_path)
+    known = (tmp_path / "ca.crt").read_bytes()
+    (tmp_path / "ca.key").rename(tmp_path / "offline")
+    with pytest.raises(ConfigError, match="put that back"):
+        create_authority(tmp_path)
+    assert (tmp_path / "ca.crt").read_bytes() == known
 
 
 def test_an_authority_is_kept(tmp_path: Path) -> None:

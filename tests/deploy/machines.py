@@ -7,6 +7,7 @@ network namespace of their own: three bridges, for management and two rails.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -198,3 +199,16 @@ def running(place: Path, root: Path, names: Sequence[str]) -> Iterator[Machines]
         for name in names:
             stack.enter_context(machines.booted(name, root))
         yield machines
+
+
+def later(packages: Sequence[Path], place: Path) -> list[Path]:
+    """The same packages as a later version."""
+    tree = place / "tree"
+    for deb in packages:
+        run("dpkg-deb", "-R", str(deb), str(tree), timeout_s=1800)
+        control = tree / "DEBIAN/control"
+        control.write_text(re.sub(r"(0\S*\+deb\d+)", r"\1.1", control.read_text()))
+        build = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(place))
+        run(*build, timeout_s=1800)
+        shutil.rmtree(tree)
+    return sorted(place.glob("*.deb"))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, machine_root, running
+from tests.deploy.machines import PROGRAMS, Machines, later, machine_root, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -58,7 +58,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield found
 
 
-def play(machines: Machines) -> subprocess.CompletedProcess[str]:
+def play(machines: Machines, packages: Path = DEBS) -> subprocess.CompletedProcess[str]:
     hosts = {name: {"ansible_host": machines.address(name)} for name in HOSTS}
     nics = [{"name": "eth2", "rail": 0}, {"name": "eth3", "rail": 1}]
     inventory = {
@@ -70,7 +70,7 @@ def play(machines: Machines) -> subprocess.CompletedProcess[str]:
                 "ansible_ssh_private_key_file": str(machines.key),
                 "ansible_python_interpreter": "/usr/bin/python3",
                 "syntony_address": machines.address(HOSTS[0]),
-                "syntony_packages": str(DEBS),
+                "syntony_packages": str(packages),
             }
         },
     }
@@ -125,6 +125,28 @@ def test_a_second_run_changes_nothing(machines: Machines) -> None:
     assert done.returncode == 0, done.stdout[-4000:]
     recap = done.stdout.partition("PLAY RECAP")[2]
     assert recap.count("changed=0") == len(HOSTS), recap
+
+
+def versions(machines: Machines, name: str) -> set[str]:
+    asked = machines.ssh(name, "dpkg-query -W -f '${Version}\\n' 'syntony-*'")
+    return set(asked.stdout.split())
+
+
+def test_newer_packages_and_the_older_ones_again(machines: Machines) -> None:
+    """An upgrade and its rollback, each by the same command. The controller's host is an agent's as
+    well, and keeps both: only with all of its packages at once does apt remove none of them."""
+    older = versions(machines, HOSTS[0])
+    newer = machines.place / "newer"
+    newer.mkdir()
+    later(list(DEBS.glob(f"syntony-*{SUITES[SUITE]}*.deb")), newer)
+    for packages, wanted in ((newer, {f"{version}.1" for version in older}), (DEBS, older)):
+        done = play(machines, packages)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        for name in HOSTS:
+            assert versions(machines, name) == wanted
+            eventually(partial(well, machines, name), f"every step of {name}", within_s=LONG_S)
+    removed = machines.ssh(HOSTS[0], "grep ' remove syntony' /var/log/dpkg.log")
+    assert not removed.stdout, removed.stdout
 
 
 def test_purged_packages_leave_a_machine_as_it_was(machines: Machines) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, machine_root, run, running
+from tests.deploy.machines import PROGRAMS, Machines, later, machine_root, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -126,19 +126,6 @@ def join(machines: Machines, host: str, fingerprint: str) -> None:
     on(machines, host, command, start)
 
 
-def later(place: Path) -> list[Path]:
-    """The same packages as a later version."""
-    tree = place / "tree"
-    for deb in packages(FIRST):
-        run("dpkg-deb", "-R", str(deb), str(tree), timeout_s=LONG_S)
-        control = tree / "DEBIAN/control"
-        control.write_text(re.sub(r"(0\S*\+deb\d+)", r"\1.1", control.read_text()))
-        build = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(place))
-        run(*build, timeout_s=LONG_S)
-        shutil.rmtree(tree)
-    return sorted(place.glob("*.deb"))
-
-
 def started(machines: Machines, host: str) -> list[str]:
     """The processes of the host's daemons."""
     units = "syntony-agent syntony-reactor" + (" syntony-controller" if host == FIRST else "")
@@ -161,7 +148,7 @@ def changes_version(machines: Machines, host: str, command: str, version: str) -
 def upgraded_rolled_back_purged(machines: Machines) -> None:
     page = PAGE.read_text(encoding="utf-8")
     version = packages(FIRST)[0].name.split("_")[1]
-    newer = later(machines.place)
+    newer = later(packages(FIRST), machines.place)
     (upgrade,) = re.findall(r"`(apt install \./syntony-\*\.deb)`", page)
     (back,) = re.findall(r"`(apt install --allow-downgrades [^`]*)`", page)
     back = back.replace("_OLD", f"_{version}_amd64")

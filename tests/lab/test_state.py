@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from syntony.errors import MissingError, UsageError
-from syntony.lab import state
-from syntony.lab.world import GUARD
+from syntony.lab import state, world
+from syntony.lab.plan import FabricSpec
+from syntony.lab.world import GUARD, World, new_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,3 +137,36 @@ def test_the_controller_that_took_charge_last_is_the_one_asked(tmp_path: Path) -
         assert state.socket_in_charge(tmp_path) == other
         for path in (first, second):
             path.unlink()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_lab_that_is_interrupted_before_it_starts_leaves_nothing(
+    error: BaseException | type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(world, "unshare_argv", list)
+    monkeypatch.setattr(World, "_start", start)
+    with pytest.raises((KeyboardInterrupt, MissingError)):
+        World(new_lab("early", FabricSpec(hosts=2), agents=False), detach=True)
+    assert not (state.labs_root() / "early").exists()
+
+
+def test_the_directory_of_a_killed_lab_goes_with_its_last_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine processes that were killed hold the lock for some time. Here they let go
+    of it when somebody waits for it."""
+    directory, lock = state.claim("killed")
+    wait = fcntl.flock
+
+    def flock(file: object, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and getattr(file, "name", None) == str(directory / "lock"):
+            os.close(lock)
+        wait(file, operation)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    state.remove_killed(directory)
+    assert not directory.exists()
+    state.remove_killed(directory)

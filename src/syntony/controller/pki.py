@@ -169,7 +169,13 @@ def create_authority(directory: Path) -> Authority:
         ConfigError: only one of the two files exists, or they cannot be read.
     """
     cert_path, key_path = directory / "ca.crt", directory / "ca.key"
-    if key_path.exists():
+    found = [path for path in (cert_path, key_path) if path.exists()]
+    if len(found) == 1:
+        raise ConfigError(
+            f"{found[0]}: not a usable authority without the other of ca.crt and ca.key; put that "
+            "back or, for a new CA, which all members must join, remove this one"
+        )
+    if found:
         return _load(cert_path, key_path)
     key = ec.generate_private_key(ec.SECP256R1())
     now = dt.datetime.now(dt.UTC)
@@ -184,8 +190,13 @@ def create_authority(directory: Path) -> Authority:
     )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = Authority(certificate, key)
-    write_atomically(key_path, _key_pem(key), 0o600)
-    write_atomically(cert_path, authority.pem, 0o644)
+    try:
+        write_atomically(key_path, _key_pem(key), 0o600)
+        write_atomically(cert_path, authority.pem, 0o644)
+    except BaseException:  # one without the other is no CA, and is not replaced
+        key_path.unlink(missing_ok=True)
+        cert_path.unlink(missing_ok=True)
+        raise
     return authority
 
 

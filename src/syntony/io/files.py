@@ -46,8 +46,10 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes], mode: int = 0o60
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(path)
-    except BaseException:
+    except BaseException as error:
         fresh.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # of a write: the disk is full
+            error.filename = str(path)
         raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

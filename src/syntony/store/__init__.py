@@ -1,9 +1,10 @@
 """The telemetry store: one schema and SQL dialect for all measured rows. It runs in an embedded
 engine or on a ClickHouse server."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from syntony.errors import StoreError, UsageError
+from syntony.errors import UsageError
 from syntony.store.columnar import Store, StoredPart
 from syntony.store.engine import Engine
 from syntony.store.fabric import TracedPathRow
@@ -24,10 +25,12 @@ def open_store(url: str) -> Store:
     if url.startswith(_SERVERS):
         from syntony.store.clickhouse import ClickHouseEngine, parse_url
 
-        return _opened(ClickHouseEngine(parse_url(url)))
+        server = ClickHouseEngine(parse_url(url))
+        return _opened(server, server.close)
     from syntony.store.embedded import EmbeddedEngine
 
-    return _opened(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))
+    embedded = EmbeddedEngine(Path(url.removeprefix(_EMBEDDED)))
+    return _opened(embedded, embedded.abandon)
 
 
 def check_url(url: str) -> None:
@@ -42,11 +45,11 @@ def check_url(url: str) -> None:
         )
 
 
-def _opened(engine: Engine) -> Store:
+def _opened(engine: Engine, abandon: Callable[[], None]) -> Store:
     try:
         return Store(engine)
-    except StoreError:
-        engine.close()
+    except BaseException:
+        abandon()
         raise
 
 

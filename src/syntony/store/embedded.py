@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -83,20 +84,26 @@ class EmbeddedEngine:
         if "?" in str(directory):
             raise StoreError(f"store {directory}: choose a path without a question mark")
         self._lock_fd = _claim(directory)
-        try:
-            place = f"{directory / 'chdb'}?config-file={self._configured()}"
-            self._own, *self._requested = (_Connection(Session(place)) for _ in range(3))
-        except RuntimeError as error:
-            os.close(self._config_fd)
-            os.close(self._lock_fd)
-            raise StoreError(f"store {directory}: {first_line(str(error))}") from error
+        files = directory / "chdb"
+        self._new = None if files.exists() else files
+        self._connections: list[_Connection] = []
         self._found_ns: dict[str, int] = {}
         self._inserted_ns: dict[str, int] = {}
         """Newest instant of each table: from its first query, and from inserts since. No other
         process writes here."""
-        self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        for each in (self._own, *self._requested):
-            each.query(f"USE {DATABASE}")
+        place = f"{files}?config-file={self._configured()}"
+        try:
+            for _ in range(3):
+                self._connections.append(_Connection(Session(place)))
+            self._own, *self._requested = self._connections
+            self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            for each in self._connections:
+                each.query(f"USE {DATABASE}")
+        except BaseException as error:
+            self.abandon()
+            if isinstance(error, RuntimeError):
+                raise StoreError(f"store {directory}: {first_line(str(error))}") from error
+            raise
 
     @property
     def layout(self) -> Layout:
@@ -145,10 +152,21 @@ class EmbeddedEngine:
             os.close(fd)
 
     def close(self) -> None:
-        for each in (self._own, *self._requested):
+        self._close_files()
+        os.close(self._lock_fd)
+
+    def abandon(self) -> None:
+        """Close a store that could not be made or opened. One that was not there before is removed:
+        of a full disk it has files that the engine cannot read again."""
+        self._close_files()
+        if self._new is not None:
+            shutil.rmtree(self._new, ignore_errors=True)
+        os.close(self._lock_fd)
+
+    def _close_files(self) -> None:
+        for each in self._connections:
             each.close()
         os.close(self._config_fd)
-        os.close(self._lock_fd)
 
     def _configured(self) -> str:
         """The engine's configuration as a file, which can also have settings of existing tables.
