@@ -21,6 +21,9 @@ from syntony.model import MS, S
 
 ANSWER_NS = 1 * S
 """An answer that takes longer counts as lost, like a probe (`PROBE_TIMEOUT_NS`)."""
+RETRY_NS = 500 * MS
+"""When a path is traced for the first time, a hop is asked again after this time; an answer to the
+packet before counts all the same."""
 TRIES = 3
 """Unanswered packets to one hop before it counts as unknown."""
 MAX_TTL = 8
@@ -30,8 +33,18 @@ SILENT_END = 2
 answers."""
 INTERVAL_NS = 20 * MS
 """50 packets a second of 60 bytes: negligible for a link, little for a switch's control plane."""
+FIRST_NS = 4 * MS
+"""Minimum interval while paths are learnt for the first time: the first minute's faults can only be
+named as far as paths are known."""
+FLEET_NS = MS // 2
+"""Minimum of all hosts together then: at `INTERVAL_NS` forty hosts send as much."""
 BURST = 5
 """Maximum packets in a burst after a pause: below the six that a Linux router answers in a row."""
+MAX_MISSED = 1 / 8
+"""Share of answers for which a hop that does answer was asked more than once, above which devices
+are taken to limit their answers: paths are then learnt at the usual rate …"""
+MIN_MISSED = 8
+"""… if there were so many of them."""
 AGAIN_NS = 60 * S
 """A known path is traced again this often: routes change, switches restart."""
 RETRACE_NS = 4 * S
@@ -136,13 +149,18 @@ class PathLearner:
 
     def __init__(self) -> None:
         self._next_ns = 0
+        self._fast_ns = INTERVAL_NS
+        """Interval of packets while paths are traced for the first time."""
+        self._untraced = self._answers = self._missed = 0
+        """Flows that have not been traced yet; since there are any, answers, and those that came
+        only when asked for again."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._planned: frozenset[FlowKey] = frozenset()
         self._followed: frozenset[FlowKey] = frozenset()
         self._spare: frozenset[FlowKey] = frozenset()
         self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
         """By priority: (due, number, flow)."""
-        self._open: deque[tuple[int, int, FlowKey]] = deque()
+        self._open: list[tuple[int, int, FlowKey]] = []
         self._questions = 0
         self._by_middle: dict[str, dict[FlowKey, None]] = {}
         """Hop in the middle → the paths across it, by turns; the hops take turns, too. May have
@@ -153,12 +171,25 @@ class PathLearner:
         self._doubted_ns: dict[tuple[str, str], int] = {}
         """Successive hops, the second of which may have been left for a silent one, or is silent
         and was left → when all paths across them were traced for it, within `SILENT_AGAIN_NS`."""
-        self._lengths: dict[tuple[str, str], int] = {}
-        """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
+        self._ends: dict[tuple[str, str], set[_Hop]] = {}
+        """The last hops between two addresses. Paths of equal cost have equal lengths, so that the
         silence behind the last hop is waited for once, not for every flow."""
+        self._longest = MIN_CHECKED
+        """Hops of the longest path: a shorter one is asked once for a hop behind its last one, as
+        it may have been traced during an outage."""
+        self._asides: deque[HopQuery] = deque()
+        self._behind: dict[tuple[str, str], list[FlowKey]] = {}
+        """Where it is not known yet: the flow that waits for that silence, and those that wait for
+        its result, as nothing has answered behind their last hops either."""
 
-    def plan(self, flows: Iterable[FlowKey]) -> None:
-        """Set the flows to learn; the paths of those that stay are kept."""
+    def plan(self, flows: Iterable[FlowKey], fast_ns: int = INTERVAL_NS) -> None:
+        """Set the flows to learn; the paths of those that stay are kept.
+
+        Args:
+            flows: in the order in which they are to be traced first.
+            fast_ns: interval of packets while some were not traced yet and devices answer.
+        """
+        self._fast_ns = fast_ns
         self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
         self._take([*self._followed, *self._spare, *wanted])
 
@@ -206,6 +237,20 @@ class PathLearner:
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
                 self._schedule(flow, 0)
+        for pair, waiting in list(self._behind.items()):
+            if not self._flows.keys() >= {*waiting}:
+                self._resume(pair)
+        if not self._untraced:
+            self._answers = self._missed = 0
+        self._untraced = sum(
+            not state.learnt_ns and flow not in self._spare for flow, state in self._flows.items()
+        )
+
+    @property
+    def interval_ns(self) -> int:
+        """Present interval of packets."""
+        limited = self._missed > max(MIN_MISSED, MAX_MISSED * self._answers)
+        return INTERVAL_NS if limited or not self._untraced else self._fast_ns
 
     @property
     def waiting(self) -> bool:
@@ -216,6 +261,14 @@ class PathLearner:
         """The packet to send now, if any; call again until it returns None."""
         if now_ns < self._next_ns:
             return None
+        query = self._asides.popleft() if self._asides else self._ask(now_ns)
+        if query is not None:
+            interval_ns = self.interval_ns
+            earliest_ns = now_ns - (BURST - 1) * interval_ns
+            self._next_ns = max(earliest_ns, self._next_ns) + interval_ns
+        return query
+
+    def _ask(self, now_ns: int) -> HopQuery | None:
         flow = self._pop(now_ns)
         if flow is None:
             return None
@@ -225,9 +278,9 @@ class PathLearner:
         state.tries += 1
         self._questions += 1
         state.requested = self._questions
-        self._open.append((now_ns + ANSWER_NS, state.requested, flow))
-        earliest_ns = now_ns - (BURST - 1) * INTERVAL_NS
-        self._next_ns = max(earliest_ns, self._next_ns) + INTERVAL_NS
+        soon = state.hops is None and state.tries < TRIES
+        wait_ns = RETRY_NS if soon else ANSWER_NS
+        heapq.heappush(self._open, (now_ns + wait_ns, state.requested, flow))
         return HopQuery(flow, state.ttl)
 
     def checks(self, now_ns: int) -> list[HopQuery]:
@@ -312,9 +365,11 @@ class PathLearner:
         state = self._flows.get(flow)
         if state is None:
             return None
-        if state.ttl != ttl or not state.requested:
+        if state.ttl != ttl or not state.tries:
             self._answer_check(flow, state, ttl, address)
             return None
+        self._answers += 1
+        self._missed += state.tries > 1
         state.answers[ttl] = address
         return self._forward(flow, state, now_ns)
 
@@ -324,6 +379,8 @@ class PathLearner:
         state.checked = 0
         middle = _middle(state.hops)
         self._answered(flow, middle.address)
+        if ttl > len(state.hops or ()):
+            self._ends.pop((flow.src, flow.dst), None)
         turned = middle != (ttl, address)
         if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
@@ -337,16 +394,50 @@ class PathLearner:
         """Time out pending packets. Returns the paths that this completes."""
         done = []
         while self._open and self._open[0][0] <= now_ns:
-            _, question, flow = self._open.popleft()
+            _, question, flow = heapq.heappop(self._open)
             state = self._flows.get(flow)
             if state is None or state.requested != question:
                 continue
             state.requested = 0
+            self._missed += state.ttl == 1
+            if self._waits_for_another(flow, state):
+                continue
             if state.tries < TRIES:
-                self._schedule(flow, now_ns)
+                self._schedule(flow, _BEGUN)
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
                 done.append(learnt)
         return done
+
+    def _waits_for_another(self, flow: FlowKey, state: _Flow) -> bool:
+        """Whether nothing answers behind its last hop, and another flow between the same addresses
+        finds out whether that is the end."""
+        pair = (flow.src, flow.dst)
+        if pair in self._ends or not state.answers or self._rank(flow) != _PLANNED:
+            return False
+        waiting = self._behind.setdefault(pair, [flow])
+        if waiting[0] == flow:
+            return False
+        waiting.append(flow)
+        return True
+
+    def _resume(self, pair: tuple[str, str], now_ns: int = 0) -> None:
+        """Continue with the flows that waited for the first one."""
+        for flow in self._behind.pop(pair, [])[1:]:
+            state = self._flows.get(flow)
+            if state is None or state.requested or not state.tries:
+                continue
+            if self._is_end(flow, state):
+                # `expire` completes it without another packet.
+                self._questions += 1
+                state.tries, state.requested = TRIES, self._questions
+                heapq.heappush(self._open, (now_ns, state.requested, flow))
+            else:
+                self._schedule(flow, _BEGUN)
+
+    def _is_end(self, flow: FlowKey, state: _Flow) -> bool:
+        """Whether its last hop is known to be the last one."""
+        last = max(state.answers, default=0)
+        return _Hop(last, state.answers.get(last, "")) in self._ends.get((flow.src, flow.dst), ())
 
     def _rank(self, flow: FlowKey) -> int:
         if flow in self._followed:
@@ -362,18 +453,19 @@ class PathLearner:
         """Continue with the next hop, or finish."""
         state.tries = state.requested = 0
         last = max(state.answers, default=0)
-        ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
+        ends = self._is_end(flow, state)
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
             self._schedule(flow, _BEGUN)
             return None
         hops = tuple(state.answers.get(ttl, "") for ttl in range(1, last + 1))
-        if not ends:
-            # Never shorter than before: during an outage paths seem to end early.
-            pair = (flow.src, flow.dst)
-            known = self._lengths.get(pair, MAX_TTL)
-            self._lengths[pair] = last if known == MAX_TTL else max(last, known)
-        state.ttl, state.answers, state.checked = 1, {}, 0
+        if not ends and hops:
+            self._take_end(flow, hops, now_ns)
+        behind = last + 1 if ends and state.ttl == last < self._longest else 0
+        if behind:
+            self._asides.append(HopQuery(flow, behind))
+        state.ttl, state.answers, state.checked = 1, {}, behind
+        self._untraced -= not state.learnt_ns and flow not in self._spare
         left = _left(flow, state.whole, hops)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
@@ -386,6 +478,8 @@ class PathLearner:
         self._schedule(flow, now_ns + (RETRACE_NS if soon else again_ns))
         state.suspect = False
         state.learnt_ns = now_ns
+        if self._behind.get((flow.src, flow.dst), [None])[0] == flow:
+            self._resume((flow.src, flow.dst), now_ns)
         if not partly:
             state.whole = hops
         if not hops:
@@ -397,6 +491,23 @@ class PathLearner:
         hidden = _hidden(flow, state.whole, hops) if state.silences == SILENT_TRACES else ()
         self._follow_up(left, hidden, now_ns)
         return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
+
+    def _take_end(self, flow: FlowKey, hops: tuple[str, ...], now_ns: int) -> None:
+        """Nothing answers behind these hops. Paths never become shorter by it: during an outage
+        they seem to end early, and what was learnt then is traced again."""
+        pair, last = (flow.src, flow.dst), len(hops)
+        known = self._ends.setdefault(pair, set())
+        if any(end.ttl < last for end in known):
+            known.clear()
+            shorter = (
+                each
+                for each, its in self._flows.items()
+                if (each.src, each.dst) == pair and len(its.hops or ()) < last
+            )
+            self.suspect(shorter, now_ns)
+        if all(end.ttl <= last for end in known):
+            known.add(_Hop(last, hops[-1]))
+        self._longest = max(self._longest, last)
 
     def _follow_up(
         self, left: Collection[tuple[str, str]], hidden: Iterable[tuple[str, str]], now_ns: int
