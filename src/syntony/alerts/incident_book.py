@@ -437,7 +437,8 @@ class Book:
                 continue
             live = {each.number: each for each in (incident, *with_it)}
             streaks = self.state.streaks
-            new = choose(incident, with_it, self._rules, streaks, topology)
+            named = next((e for e in self.incidents if e.number == incident.named_by), None)
+            new = choose(incident, with_it, self._rules, streaks, topology, named=named)
             current = live.get(incident.named_by or incident.number)
             if new is None or new is current:
                 if new is not None and new is not incident:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from syntony.fabric.hops import Hop, hidden_hops, hop_at, hops_of, is_part, left_hops, middle_hop
+from syntony.fabric.path_ends import PathEnds
 from syntony.model import MS, S
 
 ANSWER_NS = 1 * S
@@ -70,8 +71,6 @@ SILENT_TRACES = 2
 SILENT_AGAIN_NS = 20 * S
 """Minimum interval of this for one hop: switches that limit their answers would be asked all the
 time."""
-MIN_CHECKED = 3
-"""Minimum hops of a checked path: a shorter one has no alternatives."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often for spare paths, which no job uses yet: a path that is used is traced at
 once."""
@@ -171,12 +170,7 @@ class PathLearner:
         self._doubted_ns: dict[tuple[str, str], int] = {}
         """Successive hops, the second of which may have been left for a silent one, or is silent
         and was left → when all paths across them were traced for it, within `SILENT_AGAIN_NS`."""
-        self._ends: dict[tuple[str, str], set[_Hop]] = {}
-        """The last hops between two addresses. Paths of equal cost have equal lengths, so that the
-        silence behind the last hop is waited for once, not for every flow."""
-        self._longest = MIN_CHECKED
-        """Hops of the longest path: a shorter one is asked once for a hop behind its last one, as
-        it may have been traced during an outage."""
+        self._ends = PathEnds[FlowKey]()
         self._asides: deque[HopQuery] = deque()
         self._behind: dict[tuple[str, str], list[FlowKey]] = {}
         """Where it is not known yet: the flow that waits for that silence, and those that wait for
@@ -237,9 +231,8 @@ class PathLearner:
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
                 self._schedule(flow, 0)
-        for pair, waiting in list(self._behind.items()):
-            if not self._flows.keys() >= {*waiting}:
-                self._resume(pair)
+        for flow in known.keys() - self._flows.keys():
+            self._resume(flow)
         if not self._untraced:
             self._answers = self._missed = 0
         self._untraced = sum(
@@ -298,10 +291,10 @@ class PathLearner:
                 continue
             self._check_ns += CHECK_NS
             state = self._flows[flow]
-            state.checked = _middle(state.hops).ttl
+            state.checked = middle_hop(state.hops).ttl
             if hop and self._is_left(hop, flow, now_ns):
                 self._schedule(flow, now_ns)
-                self._doubt(_hop_at(flow, state.hops or (), state.checked), now_ns)
+                self._doubt(hop_at(flow.src, state.hops or (), state.checked), now_ns)
                 continue
             asks.append(HopQuery(flow, state.checked))
         return asks
@@ -327,7 +320,7 @@ class PathLearner:
         for flow in (*first, *flows):
             flows.pop(flow, None)
             state = self._flows.get(flow)
-            if state is None or (middle := _middle(state.hops)).address != hop or not middle.ttl:
+            if state is None or (middle := middle_hop(state.hops)).address != hop or not middle.ttl:
                 continue
             flows[flow] = None
             self._by_middle[hop] = flows
@@ -348,7 +341,7 @@ class PathLearner:
     def _suspect_across(self, left: Collection[tuple[str, str]], now_ns: int) -> None:
         flows = self._flows.items()
         self.suspect(
-            [one for one, its in flows if any(hop in left for hop in _hops_of(one, its.whole))],
+            [one for one, its in flows if any(hop in left for hop in hops_of(one.src, its.whole))],
             now_ns,
         )
 
@@ -377,10 +370,10 @@ class PathLearner:
         if ttl != state.checked:
             return
         state.checked = 0
-        middle = _middle(state.hops)
+        middle = middle_hop(state.hops)
         self._answered(flow, middle.address)
         if ttl > len(state.hops or ()):
-            self._ends.pop((flow.src, flow.dst), None)
+            self._ends.drop((flow.src, flow.dst))
         turned = middle != (ttl, address)
         if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
@@ -400,7 +393,8 @@ class PathLearner:
                 continue
             state.requested = 0
             self._missed += state.ttl == 1
-            if self._waits_for_another(flow, state):
+            can_wait = state.answers and self._rank(flow) == _PLANNED
+            if can_wait and self._ends.waits((flow.src, flow.dst), flow):
                 continue
             if state.tries < TRIES:
                 self._schedule(flow, _BEGUN)
@@ -408,21 +402,9 @@ class PathLearner:
                 done.append(learnt)
         return done
 
-    def _waits_for_another(self, flow: FlowKey, state: _Flow) -> bool:
-        """Whether nothing answers behind its last hop, and another flow between the same addresses
-        finds out whether that is the end."""
-        pair = (flow.src, flow.dst)
-        if pair in self._ends or not state.answers or self._rank(flow) != _PLANNED:
-            return False
-        waiting = self._behind.setdefault(pair, [flow])
-        if waiting[0] == flow:
-            return False
-        waiting.append(flow)
-        return True
-
-    def _resume(self, pair: tuple[str, str], now_ns: int = 0) -> None:
-        """Continue with the flows that waited for the first one."""
-        for flow in self._behind.pop(pair, [])[1:]:
+    def _resume(self, ended: FlowKey, now_ns: int = 0) -> None:
+        """Continue with the flows that waited for this one, which has been traced or is gone."""
+        for flow in self._ends.ended((ended.src, ended.dst), ended):
             state = self._flows.get(flow)
             if state is None or state.requested or not state.tries:
                 continue
@@ -435,9 +417,8 @@ class PathLearner:
                 self._schedule(flow, _BEGUN)
 
     def _is_end(self, flow: FlowKey, state: _Flow) -> bool:
-        """Whether its last hop is known to be the last one."""
         last = max(state.answers, default=0)
-        return _Hop(last, state.answers.get(last, "")) in self._ends.get((flow.src, flow.dst), ())
+        return self._ends.is_end((flow.src, flow.dst), Hop(last, state.answers.get(last, "")))
 
     def _rank(self, flow: FlowKey) -> int:
         if flow in self._followed:
@@ -459,55 +440,48 @@ class PathLearner:
             self._schedule(flow, _BEGUN)
             return None
         hops = tuple(state.answers.get(ttl, "") for ttl in range(1, last + 1))
-        if not ends and hops:
-            self._take_end(flow, hops, now_ns)
-        behind = last + 1 if ends and state.ttl == last < self._longest else 0
+        if not ends and hops and self._ends.take((flow.src, flow.dst), hops):
+            self._suspect_shorter(flow, last, now_ns)
+        unseen = ends and state.ttl == last and self._ends.may_continue(last)
+        behind = last + 1 if unseen else 0
         if behind:
             self._asides.append(HopQuery(flow, behind))
         state.ttl, state.answers, state.checked = 1, {}, behind
         self._untraced -= not state.learnt_ns and flow not in self._spare
-        left = _left(flow, state.whole, hops)
+        left = left_hops(flow.src, state.whole, hops)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
         if state.hops is None:
             # Evenly spread from here on, so that a change is found by the next path that is due.
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
-        partly = _is_part(hops, state.whole) and state.silences < MAX_SILENT_RETRACES
+        partly = is_part(hops, state.whole) and state.silences < MAX_SILENT_RETRACES
         state.silences = state.silences + 1 if partly else 0
         soon = left or partly or state.suspect
         self._schedule(flow, now_ns + (RETRACE_NS if soon else again_ns))
         state.suspect = False
         state.learnt_ns = now_ns
-        if self._behind.get((flow.src, flow.dst), [None])[0] == flow:
-            self._resume((flow.src, flow.dst), now_ns)
+        self._resume(flow, now_ns)
         if not partly:
             state.whole = hops
         if not hops:
             return None
         before, state.hops = state.hops, hops
-        if (middle := _middle(hops)).ttl:
+        if (middle := middle_hop(hops)).ttl:
             self._by_middle.setdefault(middle.address, {})[flow] = None
             self._answered(flow, middle.address)
-        hidden = _hidden(flow, state.whole, hops) if state.silences == SILENT_TRACES else ()
+        newly_silent = state.silences == SILENT_TRACES
+        hidden = hidden_hops(flow.src, state.whole, hops) if newly_silent else ()
         self._follow_up(left, hidden, now_ns)
         return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
 
-    def _take_end(self, flow: FlowKey, hops: tuple[str, ...], now_ns: int) -> None:
-        """Nothing answers behind these hops. Paths never become shorter by it: during an outage
-        they seem to end early, and what was learnt then is traced again."""
-        pair, last = (flow.src, flow.dst), len(hops)
-        known = self._ends.setdefault(pair, set())
-        if any(end.ttl < last for end in known):
-            known.clear()
-            shorter = (
-                each
-                for each, its in self._flows.items()
-                if (each.src, each.dst) == pair and len(its.hops or ()) < last
-            )
-            self.suspect(shorter, now_ns)
-        if all(end.ttl <= last for end in known):
-            known.add(_Hop(last, hops[-1]))
-        self._longest = max(self._longest, last)
+    def _suspect_shorter(self, flow: FlowKey, last: int, now_ns: int) -> None:
+        """Trace paths between the same ends again that seemed to be shorter."""
+        shorter = (
+            each
+            for each, its in self._flows.items()
+            if (each.src, each.dst) == (flow.src, flow.dst) and len(its.hops or ()) < last
+        )
+        self.suspect(shorter, now_ns)
 
     def _follow_up(
         self, left: Collection[tuple[str, str]], hidden: Iterable[tuple[str, str]], now_ns: int
@@ -526,51 +500,3 @@ class _Unanswered(NamedTuple):
     since_ns: int
     """When the first was sent."""
     times: int
-
-
-class _Hop(NamedTuple):
-    ttl: int
-    address: str
-
-
-def _middle(hops: tuple[str, ...] | None) -> _Hop:
-    """The hop that a check probes; its address is empty if it does not answer, its TTL is 0 if
-    there is none."""
-    if hops is None or len(hops) < MIN_CHECKED:
-        return _Hop(0, "")
-    place = len(hops) // 2
-    return _Hop(place + 1, hops[place])
-
-
-def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    """Whether it is the same path, with some hops that did not answer."""
-    if now == whole or len(now) > len(whole):
-        return False
-    return all(a in {"", b} for a, b in zip(now, whole, strict=False))
-
-
-def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Pairs of successive devices, the sender first; silent ones are empty."""
-    return pairwise((flow.src, *hops))
-
-
-def _hop_at(flow: FlowKey, hops: tuple[str, ...], ttl: int) -> tuple[str, str]:
-    """A device of a path and the one before it."""
-    before, hop = (flow.src, *hops)[ttl - 1 : ttl + 1]
-    return before, hop
-
-
-def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Hops that a path no longer uses, silent ones of which it is known what answers there now; a
-    hop that only does not answer any more is not among them."""
-    pairs = zip(_hops_of(flow, before), _hops_of(flow, now), strict=False)
-    return {was for was, those in pairs if was != those and was[0] and all(those)}
-
-
-def _hidden(
-    flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
-    """Hops of a path that did not answer while those behind them did."""
-    for ttl, (was, answer) in enumerate(zip(before, now, strict=False), 1):
-        if was and not answer and any(now[ttl:]):
-            yield _hop_at(flow, before, ttl)
