@@ -235,9 +235,8 @@ class PathLearner:
             self._resume(flow)
         if not self._untraced:
             self._answers = self._missed = 0
-        self._untraced = sum(
-            not state.learnt_ns and flow not in self._spare for flow, state in self._flows.items()
-        )
+        new = (flow for flow, state in self._flows.items() if not state.learnt_ns)
+        self._untraced = sum(flow not in self._spare for flow in new)
 
     @property
     def interval_ns(self) -> int:
@@ -442,10 +441,9 @@ class PathLearner:
         hops = tuple(state.answers.get(ttl, "") for ttl in range(1, last + 1))
         if not ends and hops and self._ends.take((flow.src, flow.dst), hops):
             self._suspect_shorter(flow, last, now_ns)
-        unseen = ends and state.ttl == last and self._ends.may_continue(last)
-        behind = last + 1 if unseen else 0
-        if behind:
-            self._asides.append(HopQuery(flow, behind))
+        behind = 0
+        if ends and state.ttl == last and self._ends.may_continue(last):
+            self._asides.append(HopQuery(flow, behind := last + 1))
         state.ttl, state.answers, state.checked = 1, {}, behind
         self._untraced -= not state.learnt_ns and flow not in self._spare
         left = left_hops(flow.src, state.whole, hops)
