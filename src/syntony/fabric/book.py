@@ -248,8 +248,11 @@ class PathBook:
         return max(met, key=lambda device: (met[device], device == planned))
 
     def _are_cabled(self, one: str, other: str) -> bool:
-        """Whether the topology lists a cable between two devices."""
-        return self.topology is not None and other in self.topology.neighbours.get(one, ())
+        """Whether the topology lists a cable between two devices of different tiers: leaves with a
+        link between them send over their spines all the same."""
+        if self.topology is None or other not in self.topology.neighbours.get(one, ()):
+            return False
+        return self.kind_of(one) is not self.kind_of(other)
 
     def _planned(self, nic: str) -> str | None:
         """The one switch that the topology cables a NIC to, if any."""
