@@ -46,7 +46,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
     monkeypatch.setattr(learn, "AGAIN_NS", 1_000 * S)
     monkeypatch.setattr(learn, "RETRACE_NS", 0)
     monkeypatch.setattr(paths, "CONFIRMED_NS", 0)
-    monkeypatch.setattr(paths, "_TURN_S", 0.02)
+    monkeypatch.setattr(paths, "BURST", 1)
     made = PathTracer("h0")
     made.start({"rail0": "10.0.0.1"})
     yield made

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from tests.alerts.test_lifecycle import T0, rule
 from tests.alerts.test_paged_links import Fabric, paged
 
 from syntony.alerts.incident_book import Book
-from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
-from syntony.alerts.observations import Observation, measured
+from syntony.alerts.incidents import BookState, ChangeKind, Incident, IncidentChange
+from syntony.alerts.observations import Containment, Observation, measured
 from syntony.alerts.rules import Rule
 from syntony.model import S
 
@@ -32,6 +33,13 @@ class Switches(Fabric):
         return False
 
 
+class Groups(Switches):
+    """``leaf0..*`` may include every link at that leaf; names with two dots are groups."""
+
+    def may_include(self, group: str, part: str) -> bool:
+        return ".." in group and group.partition("..")[0] in part
+
+
 def _rules() -> list[Rule]:
     every = ("link", "switch")
     settings: dict[str, object] = {"wait": "2s", "stable": "30s", "clear_after": 3, "joins": every}
@@ -46,8 +54,9 @@ def _rules() -> list[Rule]:
 class Life:
     """One book, evaluated every two seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, topology: Containment | None = None) -> None:
         self.book, self.second = Book(_rules()), 0
+        self._topology = topology or Switches()
         self.changes: list[IncidentChange] = []
         self.summaries: list[str] = []
 
@@ -55,11 +64,19 @@ class Life:
         """What is bad: metric to subject."""
         for _ in range(times):
             self.second += 2
-            seen = [Observation(metric, subject, 11.0) for metric, subject in subjects.items()]
+            seen = [
+                Observation(metric, subject, 11.0, (f"reported of {subject}",))
+                for metric, subject in subjects.items()
+            ]
             what = measured(seen, ["link", "switch", "dead"])
-            new = self.book.evaluate(T0 + self.second * S, what, Switches())
+            new = self.book.evaluate(T0 + self.second * S, what, self._topology)
             self.changes += new
             self.summaries += [each.incident.summary for each in new if each.kind in TOLD]
+
+    def restart(self) -> None:
+        """Another process goes on with what was stored."""
+        stored = msgspec.msgpack.encode(self.book.state)
+        self.book = Book(_rules(), msgspec.msgpack.decode(stored, type=BookState))
 
     @property
     def incident(self) -> Incident:
@@ -138,3 +155,62 @@ def test_an_incident_that_reopens_has_its_own_words_again() -> None:
     assert life.incident.reopened == 1
     assert life.incident.summary == "spine1: 11"
     assert life.incident.former_words
+
+
+GROUP = "leaf0..*"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_group_has_the_words_and_evidence_of_its_part_once_that_is_known(restarts: bool) -> None:
+    life = Life(Groups())
+    life.run(5, switch=GROUP)
+    assert paged(life.changes) == [GROUP]
+    life.run(4, link=LINK)
+    assert life.incident.evidence == (f"reported of {GROUP}",), "not yet"
+    if restarts:
+        life.restart()
+    life.run(4, link=LINK)
+    assert life.incident.subject == GROUP, "messages keep their key"
+    assert life.incident.summary == f"{LINK}: 11"
+    assert life.incident.evidence == (f"reported of {LINK}",)
+    assert life.incident.former_words[0].endswith(f"{GROUP}: 11")
+    assert len(life.renames()) == len(paged(life.changes)) == 1
+
+
+@pytest.mark.parametrize("again_s", [4, 24])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_part_that_was_named_is_not_called_a_group_again(again_s: int, restarts: bool) -> None:
+    """Paths are unknown to a controller whose store does not answer yet."""
+    life = Life(Groups())
+    life.run(5, switch=GROUP)
+    life.run(8, link=LINK)
+    life.run(again_s // 2)
+    if restarts:
+        life.restart()
+    for _ in range(4):
+        life.run(20, switch=GROUP)
+        life.run(5, switch="leaf0..leaf1")
+    assert life.incident.summary == f"{LINK}: 11"
+    assert len(life.renames()) == len(paged(life.changes)) == 1
+
+
+def test_a_part_may_give_way_to_another_part() -> None:
+    life = Life(Groups())
+    life.run(5, switch=GROUP)
+    life.run(8, link=LINK)
+    life.run(60, link="leaf0->spine2")
+    assert life.incident.summary == "leaf0->spine2: 11"
+    assert len(paged(life.changes)) == 1
+
+
+def test_a_part_that_is_not_found_for_a_while_does_not_page_for_its_group_again() -> None:
+    """Less long than the rule's `stable`."""
+    life = Life(Groups())
+    life.run(5, switch=GROUP)
+    life.run(30, link=LINK)
+    life.run(10)
+    life.run(10, link=LINK)
+    assert len(paged(life.changes)) == 1
+    assert not any(each.kind is ChangeKind.RESOLVED for each in life.changes)
+    life.run(20)
+    assert not any(each.live for each in life.book.incidents)

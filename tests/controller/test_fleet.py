@@ -23,6 +23,7 @@ from syntony.controller.fleet import (
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.controller.server import Controller
 from syntony.controller.silent_agents import of_hosts
+from syntony.fabric.learn import FIRST_NS, INTERVAL_NS
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import host_of, nic_number
@@ -473,3 +474,12 @@ def test_now_is_the_median_of_those_who_are_heard(data: st.DataObject) -> None:
             time.observe(host, now_ns + said_ns, now_ns)
         fresh = sorted(said for said, at_ns in heard.values() if now_ns - at_ns <= FORGET_NS)
         assert time.now(now_ns) == (now_ns + fresh[(len(fresh) - 1) // 2] if fresh else None)
+
+
+@pytest.mark.parametrize("hosts", [2, 9, 39, 40, 60])
+def test_hosts_that_learn_paths_send_no_more_than_forty_do_later(hosts: int) -> None:
+    _, plans = fleet_of(*(f"h{number}" for number in range(hosts)))
+    (interval_ns,) = {plan.first_trace_ns for plan in plans.values()}
+    assert hosts * S // interval_ns <= max(hosts, 40) * S // INTERVAL_NS
+    assert FIRST_NS <= interval_ns <= INTERVAL_NS
+    assert (interval_ns < INTERVAL_NS) == (hosts < 40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syntony.fabric.book import LEFT_NS, LEFT_TRACES, SILENT, PathBook, Way
-from syntony.fabric.graph import Device, Topology
+from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import GROUP, ComponentKind
 from syntony.model import S
 
@@ -91,3 +91,18 @@ def test_a_switch_with_an_address_on_each_side_is_one_by_the_topology() -> None:
             took.append(known.learn(WAY, QUIET, T0 + step * STEP_NS))
             known.learn(far, ["leaf1", "10.0.1.1", "leaf0"], T0 + step * STEP_NS)
         assert any(took) == (topology is not None)
+
+
+def test_what_is_cabled_to_the_destinations_switch_sends_there() -> None:
+    """A link that lost everything before paths were known; a peer link sends nothing."""
+    ends = ("leaf0", "spine0"), ("leaf1", "spine0"), ("leaf0", "leaf1"), ("h0/rail0", "leaf0")
+    cables = [Cable(a=a, b=b) for a, b in (*ends, ("h1/rail0", "leaf1"))]
+    names = {end for cable in cables for end in (cable.a, cable.b)}
+    known = PathBook(make_topology([Device(name=name) for name in names], cables))
+    known.learn(WAY, ["leaf0", "spine0"], T0)
+    known.learn(BESIDE, ["leaf0"], T0)
+    assert known.components(WAY)[4:7] == ("spine0", "spine0->leaf1", "leaf1")
+    assert known.components(BESIDE)[3] == "leaf0..leaf1"
+    plain = PathBook()
+    plain.learn(WAY, ["leaf0", "spine0"], T0)
+    assert "leaf1" not in plain.components(WAY)

@@ -8,14 +8,14 @@ import pytest
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.graph import Cable, Topology
+from syntony.fabric.hops import MIN_CHECKED
 from syntony.fabric.learn import (
     AGAIN_NS,
-    ANSWER_NS,
     BURST,
     CHECK_NS,
     CHECKS,
-    MIN_CHECKED,
     RETRACE_NS,
+    RETRY_NS,
     FlowKey,
     HopQuery,
     PathLearner,
@@ -314,7 +314,7 @@ def test_questions_are_open_until_they_are_answered_or_too_old() -> None:
     waiting = [learning.waiting]
     assert learning.next(0) is not None
     waiting.append(learning.waiting)
-    for at_ns in (ANSWER_NS - 1, ANSWER_NS):
+    for at_ns in (RETRY_NS - 1, RETRY_NS):
         learning.expire(at_ns)
         waiting.append(learning.waiting)
     assert waiting == [False, True, True, False]
@@ -367,7 +367,7 @@ def test_a_hop_that_died_is_noticed_by_checks_within_a_turn_of_the_hops(spines: 
 
 def test_a_path_that_left_a_silent_hop_is_noticed_by_checks() -> None:
     learning, routers = learner(), Routers(1, silent=frozenset({"spine1"}))
-    routers.run(learning, 30 * S)
+    routers.run(learning, 28 * S)
     asks = [ask for at_ns in range(30 * S, 34 * S, CHECK_NS) for ask in learning.checks(at_ns)]
     beyond = [ask for ask in asks if ask.flow.sport % 2]
     assert {ask.flow for ask in beyond} == {flow for flow in FLOWS if flow.sport % 2}
@@ -405,9 +405,9 @@ def test_a_switch_that_answers_seldom_is_not_traced_for_it() -> None:
     """One answer a second, to whatever it is asked: five checks in between."""
     learning, routers = learner(), Routers(1)
     routers.truth = rerouted
-    routers.run(learning, 200 * S)
+    routers.run(learning, 115 * S)
     routers.seldom = {"spine1"}
-    known = checked(learning, routers, 200 * S, 212 * S)
+    known = checked(learning, routers, 115 * S, 127 * S)
     assert len(known) <= 4, "those that are due by themselves"
 
 

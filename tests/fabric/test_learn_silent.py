@@ -62,10 +62,11 @@ def test_one_path_that_left_a_silent_hop_makes_those_beside_it_asked_for_at_once
 def test_a_switch_that_no_longer_answers_is_not_asked_all_the_time() -> None:
     """All paths across it are doubted now and then, not for each of them."""
     learning, routers = known(1)
-    routers.run(learning, BEGIN_NS)
+    begin_ns = BEGIN_NS + 12 * S
+    routers.run(learning, begin_ns, BEGIN_NS)
     routers.seldom = {"spine0"}
     routers.requested = 0
-    checked(learning, routers, BEGIN_NS, BEGIN_NS + 2 * SILENT_AGAIN_NS)
+    checked(learning, routers, begin_ns, begin_ns + 2 * SILENT_AGAIN_NS)
     assert routers.requested < 8 * (3 + 3) * 4
 
 

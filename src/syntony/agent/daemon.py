@@ -285,7 +285,8 @@ class Agent:
             self._drain()
             self._pipeline.report_from(found.tell_from_ns)
             self._pipeline.plan(found.plan)
-            self._tracer.plan(found.plan.flows, self._config.probe_port)
+            plan = found.plan
+            self._tracer.plan(plan.flows, self._config.probe_port, plan.first_trace_ns)
 
     def _sheet(self, uplink: Uplink) -> Sheet:
         sheet = metrics.new_sheet(self._config.host)

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, PathLearner, TracedPath
+from syntony.fabric.learn import (
+    BURST,
+    FIRST_NS,
+    INTERVAL_NS,
+    FlowKey,
+    PathLearner,
+    TracedPath,
+)
 from syntony.io.process import name_thread
 from syntony.io.trace_packets import is_ipv6
 from syntony.io.traceroute import Traceroute
@@ -23,9 +30,6 @@ from syntony.wire.probes import ProbeFlow
 
 SILENT = "*"
 _IDLE_S = 0.5
-_TURN_S = BURST * INTERVAL_NS / S
-"""Interval of turns while traces are in progress: waking up costs more than sending, so many
-packets are sent at a time."""
 _FAST_NS = 2 * S
 """For this long, paths that jobs have just begun to use are learnt packet by packet."""
 CONFIRMED_NS = 5 * S
@@ -91,11 +95,20 @@ class PathTracer:
         self._thread = threading.Thread(target=self._run, name="path-tracer", daemon=True)
         self._thread.start()
 
-    def plan(self, flows: Sequence[ProbeFlow], probe_port: int) -> None:
-        """Learn these flows, and the replies to the same flows of their targets."""
+    def plan(
+        self, flows: Sequence[ProbeFlow], probe_port: int, first_ns: int = INTERVAL_NS
+    ) -> None:
+        """Learn these flows, and the replies to the same flows of their targets.
+
+        Args:
+            flows: of the plan.
+            probe_port: from which this host replies.
+            first_ns: interval of packets while paths are unknown.
+        """
+        # One path of every pair first: each pair's length, and each switch early.
         keys = [
             _probe_key(flow, self._addresses[flow.src], sport, dport)
-            for flow in flows
+            for flow in sorted(flows, key=lambda flow: flow.src_port)
             if flow.src in self._addresses
             for sport, dport in ((flow.src_port, flow.dst_port), (probe_port, flow.src_port))
         ]
@@ -109,7 +122,7 @@ class PathTracer:
         with self._lock:
             self._probed = probed
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
-            self._learner.plan(keys)
+            self._learner.plan(keys, min(max(first_ns, FIRST_NS), INTERVAL_NS))
 
     def retrace(self, probes: Columns, now_ns: int) -> None:
         """Trace again flows that lost probes on the way out, or in an unknown direction.
@@ -213,11 +226,12 @@ class PathTracer:
             self.fault = error
 
     def _ask(self) -> None:
-        wait_s = _TURN_S
+        wait_s = _IDLE_S
         while not self._stop.wait(wait_s):
             now_ns = time.monotonic_ns()
             busy = self._turn(now_ns)
-            wait_s = _TURN_S if busy else _IDLE_S
+            # Waking up costs more than sending, so many packets are sent at a time.
+            wait_s = BURST * self._learner.interval_ns / S if busy else _IDLE_S
             if busy and now_ns < self._fast_until_ns:
                 wait_s = INTERVAL_NS / S
 

@@ -67,7 +67,7 @@ class Book:
 
     @property
     def incidents(self) -> Sequence[Incident]:
-        """All live and recent incidents, oldest first."""
+        """All live and recent ones, oldest first."""
         return self.state.incidents
 
     def find(self, number: int) -> Incident:
@@ -192,8 +192,8 @@ class Book:
             return []
         if value is not None:
             incident.value = value
-        # The stable time avoids repeated pages: before the first page only counts need it.
-        unknown = not incident.paged and not rule.counts
+        # Stable times avoid repeated pages: before the first one, by any name, only counts need it.
+        unknown = not (incident.paged or incident.continues or rule.counts)
         stable = unknown or now_ns - streak.last_bad_ns >= rule.stable_ns
         if streak.good < rule.clear_after or not stable or self._is_continued(incident):
             return []
@@ -437,7 +437,8 @@ class Book:
                 continue
             live = {each.number: each for each in (incident, *with_it)}
             streaks = self.state.streaks
-            new = choose(incident, with_it, self._rules, streaks, topology)
+            named = next((e for e in self.incidents if e.number == incident.named_by), None)
+            new = choose(incident, with_it, self._rules, streaks, topology, named=named)
             current = live.get(incident.named_by or incident.number)
             if new is None or new is current:
                 if new is not None and new is not incident:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from syntony.alerts.incident_texts import own_summary
+from syntony.alerts.incident_texts import own_summary, with_effects
 from syntony.alerts.incidents import Incident, Streak
 from syntony.alerts.observations import Containment
 from syntony.alerts.render import instant
@@ -28,6 +28,8 @@ def choose(
     rules: Mapping[str, Rule],
     streaks: Mapping[str, Streak],
     topology: Containment,
+    *,
+    named: Incident | None,
 ) -> Incident | None:
     """The incident whose words say best what the fault of `incident` is; None: nothing is bad now,
     or it is about several components, of which others name one each.
@@ -38,7 +40,11 @@ def choose(
         rules: by name.
         streaks: by ``rule|subject``.
         topology: which components contain which.
+        named: the incident that names it now, live or resolved.
     """
+
+    def is_group(one: Incident) -> bool:
+        return topology.may_include(one.subject, one.subject)
 
     def is_bad(one: Incident, times: int = 1) -> bool:
         streak = streaks.get(f"{one.rule}|{one.subject}")
@@ -53,9 +59,8 @@ def choose(
 
     def is_exact(one: Incident) -> bool:
         # Of a group that explains all that is in it, one part is no better name.
-        is_group = topology.may_include(one.subject, one.subject)
         is_part = topology.may_include(incident.subject, one.subject)
-        return is_part and not is_group and not topology.holds(incident.subject, one.subject)
+        return is_part and not is_group(one) and not topology.holds(incident.subject, one.subject)
 
     if len(incident.members) > 1:
         return None
@@ -71,6 +76,9 @@ def choose(
     better = [*filter(is_proof, names)] or [*filter(is_wider, names)] or [*filter(is_exact, names)]
     if not better:
         better = [incident] if is_bad(incident) else names
+    if named is not None and not is_group(named):
+        # Paths may be unknown again for a while: of what is found then a part is no group.
+        better = [each for each in better if not is_group(each)]
     return current if current in better else next(iter(better), None)
 
 
@@ -106,7 +114,9 @@ def rename(incident: Incident, new: Incident, rules: Mapping[str, Rule], now_ns:
 
 
 def take_words(incident: Incident, new: Incident, rules: Mapping[str, Rule]) -> None:
-    """Copy the present summary, remedy and jobs of `new`, the incident that names it."""
+    """Copy the present summary, remedy, evidence and jobs of `new`, the incident that names it."""
     incident.summary = own_summary(new, rules[new.rule])
     incident.remedy = rules[new.rule].remedy
+    if new is not incident:
+        incident.evidence = with_effects(new.evidence, incident.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *new.jobs}))

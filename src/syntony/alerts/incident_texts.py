@@ -15,6 +15,7 @@ MAX_JOBS = 8
 """Maximum number of jobs named in a line."""
 DIMENSIONS = frozenset({"ns", "s", "ratio"})
 """Units of values that are not counts."""
+_HURTS = "hurts "
 RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
@@ -57,7 +58,8 @@ def update(
     severity = Severity.WARNING if calm else rule.severity
     # Severity never decreases while the incident is live.
     incident.severity = max(incident.severity, severity, key=RANK.__getitem__)
-    incident.evidence = _merged_evidence(incident.evidence, observation.evidence)
+    if not incident.named_by:
+        incident.evidence = _merged_evidence(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
 
 
@@ -76,14 +78,18 @@ def copy_effect(cause: Incident, effect: Incident, rule: Rule) -> None:
         cause.jobs = tuple(sorted({*cause.jobs, *effect.jobs}))
         named = ", ".join(effect.jobs[:MAX_JOBS])
         more = f" and {len(effect.jobs) - MAX_JOBS} more" if len(effect.jobs) > MAX_JOBS else ""
-        line = f"hurts {named}{more}: {effect.rule} {effect.subject}"
+        line = f"{_HURTS}{named}{more}: {effect.rule} {effect.subject}"
         form = f": {effect.rule} {effect.subject}"
         kept = tuple(
-            each
-            for each in cause.evidence
-            if not (each.startswith("hurts ") and each.endswith(form))
+            each for each in cause.evidence if not (each.startswith(_HURTS) and each.endswith(form))
         )
         cause.evidence = (*kept, line)[-MAX_EVIDENCE:]
+
+
+def with_effects(evidence: tuple[str, ...], own: Iterable[str]) -> tuple[str, ...]:
+    """Evidence of another incident for a fault, with the jobs that this one is known to hurt."""
+    hurt = (line for line in own if line.startswith(_HURTS) and line not in evidence)
+    return (*evidence, *hurt)[-MAX_EVIDENCE:]
 
 
 _TIMES = re.compile(r" \((\d+) times\)$")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile, LabStatus
 
 
+PATHS_LATER = (
+    "agents learn the paths in some ten seconds; a fault before that is named by its leaf at first"
+)
+
+
 def bring_up(
     file: LabFile,
     *,
@@ -49,6 +54,8 @@ def bring_up(
         else:
             size = _labview.size(status)
             click.echo(f"lab {status.name} is up ({took_s:.2f} s): {size}", err=True)
+            if file.agents:
+                click.echo(PATHS_LATER, err=True)
         if world.console_url:
             click.echo(f"console: {world.console_url}", err=True)
         if detach:

@@ -10,6 +10,7 @@ import msgspec
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.ingest import BatchOutcome
+from syntony.fabric.learn import FIRST_NS, FLEET_NS, INTERVAL_NS
 from syntony.mesh.plan import MeshNic, over_verbs
 from syntony.model import MS, NicRef, S
 from syntony.model.names import host_of, nic_number
@@ -409,6 +410,7 @@ class Fleet:
             host: {_ref(dst) for dst in {flow.dst for flow in mine}} for host, mine in flows.items()
         }
         sources = _sources(flows)
+        first_trace_ns = min(max(FLEET_NS * len(flows), FIRST_NS), INTERVAL_NS)
         return {
             host: Plan(
                 generation=generation,
@@ -429,6 +431,7 @@ class Fleet:
                     if nics[ref].verbs_clock
                 },
                 device_stamps=device_stamps,
+                first_trace_ns=first_trace_ns,
             )
             for host, mine in flows.items()
         }

@@ -226,8 +226,9 @@ class PathBook:
             middle = [self.device(hop) for hop in hops]
             if first and middle and middle[0] is None:
                 middle[0] = first
-            if last and middle and middle[-1] not in {None, last}:
-                middle += [None, last]
+            if last and middle and (end := middle[-1]) not in {None, last}:
+                # Nothing answers behind it. What is cabled to the last switch sends there.
+                middle += [last] if end and self._are_cabled(end, last) else [None, last]
         return [way.src, *middle, way.dst]
 
     def device(self, address: str) -> str | None:
@@ -245,6 +246,13 @@ class PathBook:
         if planned is None or not (met := +self._first_devices[nic]):
             return planned
         return max(met, key=lambda device: (met[device], device == planned))
+
+    def _are_cabled(self, one: str, other: str) -> bool:
+        """Whether the topology lists a cable between two devices of different tiers: leaves with a
+        link between them send over their spines all the same."""
+        if self.topology is None or other not in self.topology.neighbours.get(one, ()):
+            return False
+        return self.kind_of(one) is not self.kind_of(other)
 
     def _planned(self, nic: str) -> str | None:
         """The one switch that the topology cables a NIC to, if any."""

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from syntony.fabric.hops import Hop, hidden_hops, hop_at, hops_of, is_part, left_hops, middle_hop
+from syntony.fabric.path_ends import PathEnds
 from syntony.model import MS, S
 
 ANSWER_NS = 1 * S
 """An answer that takes longer counts as lost, like a probe (`PROBE_TIMEOUT_NS`)."""
+RETRY_NS = 500 * MS
+"""When a path is traced for the first time, a hop is asked again after this time; an answer to the
+packet before counts all the same."""
 TRIES = 3
 """Unanswered packets to one hop before it counts as unknown."""
 MAX_TTL = 8
@@ -30,8 +34,18 @@ SILENT_END = 2
 answers."""
 INTERVAL_NS = 20 * MS
 """50 packets a second of 60 bytes: negligible for a link, little for a switch's control plane."""
+FIRST_NS = 4 * MS
+"""Minimum interval while paths are learnt for the first time: the first minute's faults can only be
+named as far as paths are known."""
+FLEET_NS = MS // 2
+"""Minimum of all hosts together then: at `INTERVAL_NS` forty hosts send as much."""
 BURST = 5
 """Maximum packets in a burst after a pause: below the six that a Linux router answers in a row."""
+MAX_MISSED = 1 / 8
+"""Share of answers for which a hop that does answer was asked more than once, above which devices
+are taken to limit their answers: paths are then learnt at the usual rate …"""
+MIN_MISSED = 8
+"""… if there were so many of them."""
 AGAIN_NS = 60 * S
 """A known path is traced again this often: routes change, switches restart."""
 RETRACE_NS = 4 * S
@@ -57,8 +71,6 @@ SILENT_TRACES = 2
 SILENT_AGAIN_NS = 20 * S
 """Minimum interval of this for one hop: switches that limit their answers would be asked all the
 time."""
-MIN_CHECKED = 3
-"""Minimum hops of a checked path: a shorter one has no alternatives."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often for spare paths, which no job uses yet: a path that is used is traced at
 once."""
@@ -136,13 +148,18 @@ class PathLearner:
 
     def __init__(self) -> None:
         self._next_ns = 0
+        self._fast_ns = INTERVAL_NS
+        """Interval of packets while paths are traced for the first time."""
+        self._untraced = self._answers = self._missed = 0
+        """Flows that have not been traced yet; since there are any, answers, and those that came
+        only when asked for again."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._planned: frozenset[FlowKey] = frozenset()
         self._followed: frozenset[FlowKey] = frozenset()
         self._spare: frozenset[FlowKey] = frozenset()
         self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
         """By priority: (due, number, flow)."""
-        self._open: deque[tuple[int, int, FlowKey]] = deque()
+        self._open: list[tuple[int, int, FlowKey]] = []
         self._questions = 0
         self._by_middle: dict[str, dict[FlowKey, None]] = {}
         """Hop in the middle → the paths across it, by turns; the hops take turns, too. May have
@@ -153,12 +170,20 @@ class PathLearner:
         self._doubted_ns: dict[tuple[str, str], int] = {}
         """Successive hops, the second of which may have been left for a silent one, or is silent
         and was left → when all paths across them were traced for it, within `SILENT_AGAIN_NS`."""
-        self._lengths: dict[tuple[str, str], int] = {}
-        """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
-        silence behind the last hop is waited for once, not for every flow."""
+        self._ends = PathEnds[FlowKey]()
+        self._asides: deque[HopQuery] = deque()
+        self._behind: dict[tuple[str, str], list[FlowKey]] = {}
+        """Where it is not known yet: the flow that waits for that silence, and those that wait for
+        its result, as nothing has answered behind their last hops either."""
 
-    def plan(self, flows: Iterable[FlowKey]) -> None:
-        """Set the flows to learn; the paths of those that stay are kept."""
+    def plan(self, flows: Iterable[FlowKey], fast_ns: int = INTERVAL_NS) -> None:
+        """Set the flows to learn; the paths of those that stay are kept.
+
+        Args:
+            flows: in the order in which they are to be traced first.
+            fast_ns: interval of packets while some were not traced yet and devices answer.
+        """
+        self._fast_ns = fast_ns
         self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
         self._take([*self._followed, *self._spare, *wanted])
 
@@ -206,6 +231,18 @@ class PathLearner:
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
                 self._schedule(flow, 0)
+        for flow in known.keys() - self._flows.keys():
+            self._resume(flow)
+        if not self._untraced:
+            self._answers = self._missed = 0
+        new = (flow for flow, state in self._flows.items() if not state.learnt_ns)
+        self._untraced = sum(flow not in self._spare for flow in new)
+
+    @property
+    def interval_ns(self) -> int:
+        """Present interval of packets."""
+        limited = self._missed > max(MIN_MISSED, MAX_MISSED * self._answers)
+        return INTERVAL_NS if limited or not self._untraced else self._fast_ns
 
     @property
     def waiting(self) -> bool:
@@ -216,6 +253,14 @@ class PathLearner:
         """The packet to send now, if any; call again until it returns None."""
         if now_ns < self._next_ns:
             return None
+        query = self._asides.popleft() if self._asides else self._ask(now_ns)
+        if query is not None:
+            interval_ns = self.interval_ns
+            earliest_ns = now_ns - (BURST - 1) * interval_ns
+            self._next_ns = max(earliest_ns, self._next_ns) + interval_ns
+        return query
+
+    def _ask(self, now_ns: int) -> HopQuery | None:
         flow = self._pop(now_ns)
         if flow is None:
             return None
@@ -225,9 +270,9 @@ class PathLearner:
         state.tries += 1
         self._questions += 1
         state.requested = self._questions
-        self._open.append((now_ns + ANSWER_NS, state.requested, flow))
-        earliest_ns = now_ns - (BURST - 1) * INTERVAL_NS
-        self._next_ns = max(earliest_ns, self._next_ns) + INTERVAL_NS
+        soon = state.hops is None and state.tries < TRIES
+        wait_ns = RETRY_NS if soon else ANSWER_NS
+        heapq.heappush(self._open, (now_ns + wait_ns, state.requested, flow))
         return HopQuery(flow, state.ttl)
 
     def checks(self, now_ns: int) -> list[HopQuery]:
@@ -245,10 +290,10 @@ class PathLearner:
                 continue
             self._check_ns += CHECK_NS
             state = self._flows[flow]
-            state.checked = _middle(state.hops).ttl
+            state.checked = middle_hop(state.hops).ttl
             if hop and self._is_left(hop, flow, now_ns):
                 self._schedule(flow, now_ns)
-                self._doubt(_hop_at(flow, state.hops or (), state.checked), now_ns)
+                self._doubt(hop_at(flow.src, state.hops or (), state.checked), now_ns)
                 continue
             asks.append(HopQuery(flow, state.checked))
         return asks
@@ -274,7 +319,7 @@ class PathLearner:
         for flow in (*first, *flows):
             flows.pop(flow, None)
             state = self._flows.get(flow)
-            if state is None or (middle := _middle(state.hops)).address != hop or not middle.ttl:
+            if state is None or (middle := middle_hop(state.hops)).address != hop or not middle.ttl:
                 continue
             flows[flow] = None
             self._by_middle[hop] = flows
@@ -295,7 +340,7 @@ class PathLearner:
     def _suspect_across(self, left: Collection[tuple[str, str]], now_ns: int) -> None:
         flows = self._flows.items()
         self.suspect(
-            [one for one, its in flows if any(hop in left for hop in _hops_of(one, its.whole))],
+            [one for one, its in flows if any(hop in left for hop in hops_of(one.src, its.whole))],
             now_ns,
         )
 
@@ -312,9 +357,11 @@ class PathLearner:
         state = self._flows.get(flow)
         if state is None:
             return None
-        if state.ttl != ttl or not state.requested:
+        if state.ttl != ttl or not state.tries:
             self._answer_check(flow, state, ttl, address)
             return None
+        self._answers += 1
+        self._missed += state.tries > 1
         state.answers[ttl] = address
         return self._forward(flow, state, now_ns)
 
@@ -322,8 +369,10 @@ class PathLearner:
         if ttl != state.checked:
             return
         state.checked = 0
-        middle = _middle(state.hops)
+        middle = middle_hop(state.hops)
         self._answered(flow, middle.address)
+        if ttl > len(state.hops or ()):
+            self._ends.drop((flow.src, flow.dst))
         turned = middle != (ttl, address)
         if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
@@ -337,16 +386,38 @@ class PathLearner:
         """Time out pending packets. Returns the paths that this completes."""
         done = []
         while self._open and self._open[0][0] <= now_ns:
-            _, question, flow = self._open.popleft()
+            _, question, flow = heapq.heappop(self._open)
             state = self._flows.get(flow)
             if state is None or state.requested != question:
                 continue
             state.requested = 0
+            self._missed += state.ttl == 1
+            can_wait = state.answers and self._rank(flow) == _PLANNED
+            if can_wait and self._ends.waits((flow.src, flow.dst), flow):
+                continue
             if state.tries < TRIES:
-                self._schedule(flow, now_ns)
+                self._schedule(flow, _BEGUN)
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
                 done.append(learnt)
         return done
+
+    def _resume(self, ended: FlowKey, now_ns: int = 0) -> None:
+        """Continue with the flows that waited for this one, which has been traced or is gone."""
+        for flow in self._ends.ended((ended.src, ended.dst), ended):
+            state = self._flows.get(flow)
+            if state is None or state.requested or not state.tries:
+                continue
+            if self._is_end(flow, state):
+                # `expire` completes it without another packet.
+                self._questions += 1
+                state.tries, state.requested = TRIES, self._questions
+                heapq.heappush(self._open, (now_ns, state.requested, flow))
+            else:
+                self._schedule(flow, _BEGUN)
+
+    def _is_end(self, flow: FlowKey, state: _Flow) -> bool:
+        last = max(state.answers, default=0)
+        return self._ends.is_end((flow.src, flow.dst), Hop(last, state.answers.get(last, "")))
 
     def _rank(self, flow: FlowKey) -> int:
         if flow in self._followed:
@@ -362,41 +433,53 @@ class PathLearner:
         """Continue with the next hop, or finish."""
         state.tries = state.requested = 0
         last = max(state.answers, default=0)
-        ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
+        ends = self._is_end(flow, state)
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
             self._schedule(flow, _BEGUN)
             return None
         hops = tuple(state.answers.get(ttl, "") for ttl in range(1, last + 1))
-        if not ends:
-            # Never shorter than before: during an outage paths seem to end early.
-            pair = (flow.src, flow.dst)
-            known = self._lengths.get(pair, MAX_TTL)
-            self._lengths[pair] = last if known == MAX_TTL else max(last, known)
-        state.ttl, state.answers, state.checked = 1, {}, 0
-        left = _left(flow, state.whole, hops)
+        if not ends and hops and self._ends.take((flow.src, flow.dst), hops):
+            self._suspect_shorter(flow, last, now_ns)
+        behind = 0
+        if ends and state.ttl == last and self._ends.may_continue(last):
+            self._asides.append(HopQuery(flow, behind := last + 1))
+        state.ttl, state.answers, state.checked = 1, {}, behind
+        self._untraced -= not state.learnt_ns and flow not in self._spare
+        left = left_hops(flow.src, state.whole, hops)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
         if state.hops is None:
             # Evenly spread from here on, so that a change is found by the next path that is due.
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
-        partly = _is_part(hops, state.whole) and state.silences < MAX_SILENT_RETRACES
+        partly = is_part(hops, state.whole) and state.silences < MAX_SILENT_RETRACES
         state.silences = state.silences + 1 if partly else 0
         soon = left or partly or state.suspect
         self._schedule(flow, now_ns + (RETRACE_NS if soon else again_ns))
         state.suspect = False
         state.learnt_ns = now_ns
+        self._resume(flow, now_ns)
         if not partly:
             state.whole = hops
         if not hops:
             return None
         before, state.hops = state.hops, hops
-        if (middle := _middle(hops)).ttl:
+        if (middle := middle_hop(hops)).ttl:
             self._by_middle.setdefault(middle.address, {})[flow] = None
             self._answered(flow, middle.address)
-        hidden = _hidden(flow, state.whole, hops) if state.silences == SILENT_TRACES else ()
+        newly_silent = state.silences == SILENT_TRACES
+        hidden = hidden_hops(flow.src, state.whole, hops) if newly_silent else ()
         self._follow_up(left, hidden, now_ns)
         return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
+
+    def _suspect_shorter(self, flow: FlowKey, last: int, now_ns: int) -> None:
+        """Trace paths between the same ends again that seemed to be shorter."""
+        shorter = (
+            each
+            for each, its in self._flows.items()
+            if (each.src, each.dst) == (flow.src, flow.dst) and len(its.hops or ()) < last
+        )
+        self.suspect(shorter, now_ns)
 
     def _follow_up(
         self, left: Collection[tuple[str, str]], hidden: Iterable[tuple[str, str]], now_ns: int
@@ -415,51 +498,3 @@ class _Unanswered(NamedTuple):
     since_ns: int
     """When the first was sent."""
     times: int
-
-
-class _Hop(NamedTuple):
-    ttl: int
-    address: str
-
-
-def _middle(hops: tuple[str, ...] | None) -> _Hop:
-    """The hop that a check probes; its address is empty if it does not answer, its TTL is 0 if
-    there is none."""
-    if hops is None or len(hops) < MIN_CHECKED:
-        return _Hop(0, "")
-    place = len(hops) // 2
-    return _Hop(place + 1, hops[place])
-
-
-def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    """Whether it is the same path, with some hops that did not answer."""
-    if now == whole or len(now) > len(whole):
-        return False
-    return all(a in {"", b} for a, b in zip(now, whole, strict=False))
-
-
-def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Pairs of successive devices, the sender first; silent ones are empty."""
-    return pairwise((flow.src, *hops))
-
-
-def _hop_at(flow: FlowKey, hops: tuple[str, ...], ttl: int) -> tuple[str, str]:
-    """A device of a path and the one before it."""
-    before, hop = (flow.src, *hops)[ttl - 1 : ttl + 1]
-    return before, hop
-
-
-def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Hops that a path no longer uses, silent ones of which it is known what answers there now; a
-    hop that only does not answer any more is not among them."""
-    pairs = zip(_hops_of(flow, before), _hops_of(flow, now), strict=False)
-    return {was for was, those in pairs if was != those and was[0] and all(those)}
-
-
-def _hidden(
-    flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
-    """Hops of a path that did not answer while those behind them did."""
-    for ttl, (was, answer) in enumerate(zip(before, now, strict=False), 1):
-        if was and not answer and any(now[ttl:]):
-            yield _hop_at(flow, before, ttl)

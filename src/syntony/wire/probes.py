@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from syntony.model import MS
 from syntony.wire.bounds import MAX_VIEWS, Number, Signed, Word
 from syntony.wire.query import Query
 
@@ -61,6 +62,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     device_stamps: bool = False
     """Whether probes over verbs may be stamped by RDMA devices' own clocks: all agents of hosts
     with RDMA can read such stamps."""
+    first_trace_ns: int = 20 * MS
+    """Interval of the packets with which an agent learns paths for the first time: shorter in small
+    fleets."""
 
 
 class PairKeys(msgspec.Struct, frozen=True, kw_only=True):
