@@ -9,12 +9,25 @@ from functools import cache
 from syntony.alerts.incident_texts import RANK
 from syntony.alerts.incidents import Incident
 from syntony.alerts.observations import Containment
+from syntony.alerts.rules import Rule
 
 
 def is_reported(incident: Incident) -> bool:
     """Whether it has paged with its present severity, or a higher one."""
     reported = incident.paged_as or incident.severity
     return incident.paged and RANK[incident.severity] <= RANK[reported]
+
+
+def is_as_severe(other: Incident, incident: Incident) -> bool:
+    """Whether the page of another one is, or will be, no less severe."""
+    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
+
+
+def is_too_mild(cause: Incident, incident: Incident, rules: Mapping[str, Rule]) -> bool:
+    """Whether a cause hurts less than its rule says, and a proven incident more than it: a switch
+    that loses little is no reason for a port at it that is down."""
+    calm = cause.severity is not rules[cause.rule].severity
+    return calm and rules[incident.rule].proven and not is_as_severe(cause, incident)
 
 
 def was_paged_for(incident: Incident) -> bool:
