@@ -275,3 +275,17 @@ def test_of_two_causes_the_oldest_explains_also_when_it_is_back_and_after_a_rest
     night.restart()
     night.run(10, one, other, pair)
     assert night.find("latency-sla").cause == 1
+
+
+def test_what_a_cause_that_is_over_was_evidence_of_stays_the_page() -> None:
+    """A NIC loses packets, its host is silent for a while, its port flaps now and then: the flaps,
+    which are the silence's, do not explain what explains that."""
+    night = Night()
+    loss, flaps = bad("nic-loss", "h0/rail0"), bad("link-flapping", "h0/rail0")
+    host = bad("host-silent", "h0", via=("h0/rail0",))
+    assert night.run(2, flaps) == []
+    assert night.run(10, loss) == ["nic-loss h0/rail0"]
+    assert night.run(10, loss, host) == night.run(10, loss, flaps, host) == []
+    assert night.run(60, loss, flaps) == []
+    assert (night.cause("nic-loss"), night.cause("link-flapping")) == ("", "host-silent")
+    assert night.cause("host-silent") == "nic-loss"

@@ -111,12 +111,14 @@ def was_reached_over(silence: Incident, incident: Incident, topology: Containmen
 
 
 def is_explained_by(
-    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
+    incident: Incident | None, cause: Incident, known: Mapping[int, Incident]
 ) -> bool:
-    """Whether it is explained by another one, directly or through others, or is the same. Of two
-    that contain each other, as a host and its only NIC, one must page."""
-    while incident is not None and incident is not cause:
-        incident = live.get(incident.cause)
+    """Whether it is explained by another one, directly or through others, live or resolved, or is
+    the same. Of two that contain each other, as a host and its only NIC, one must page."""
+    seen: set[int] = set()
+    while incident is not None and incident is not cause and incident.number not in seen:
+        seen.add(incident.number)
+        incident = known.get(incident.cause)
     return incident is cause
 
 

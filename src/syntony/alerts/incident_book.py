@@ -94,8 +94,7 @@ class Book:
                 found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
                 wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
                 changes += found
-        if any(change.kind is ChangeKind.REOPENED for change in changes):
-            self._live = self._find_live()  # oldest first
+        self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
@@ -267,16 +266,17 @@ class Book:
         changes = []
         active = Related(filter(self._can_explain, self._live.values()), topology)
         ended = Related(self._recently_ended(now_ns), topology)
-        live = {incident.number: incident for incident in self._live.values()}
+        known = {incident.number: incident for incident in self.state.incidents}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
-            if cause is not None and not is_explained_by(cause, incident, live):
+            if cause is not None and not is_explained_by(cause, incident, known):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
                 incident.continues = self._may_continue(incident, cause, topology)
                 copy_effect(cause, incident, self._rules[incident.rule])
             else:
-                number = self._past_cause(now_ns, incident, ended, topology)
+                past = self._past_cause(now_ns, incident, ended, topology)
+                number = 0 if is_explained_by(known.get(past), incident, known) else past
                 incident.continues = False
             if number == incident.cause:
                 continue
