@@ -12,7 +12,8 @@ from syntony.alerts.incident_names import MAX_FORMER
 from syntony.alerts.incidents import ChangeKind, IncidentState
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Severity
-from syntony.alerts.silences import Silence
+from syntony.alerts.silences import Silence, check_rule
+from syntony.errors import UsageError
 from syntony.model import DAY_NS, S
 
 
@@ -289,3 +290,22 @@ def test_what_a_cause_that_is_over_was_evidence_of_stays_the_page() -> None:
     assert night.run(60, loss, flaps) == []
     assert (night.cause("nic-loss"), night.cause("link-flapping")) == ("", "host-silent")
     assert night.cause("host-silent") == "nic-loss"
+
+
+def test_what_may_be_the_same_as_its_cause_keeps_that_open() -> None:
+    """Both lose packets; the one that was paged for is good from one evaluation to the next."""
+    settings: dict[str, object] = {"joins": ("link", "switch"), "stable": "0s", "clear_after": 1}
+    night = Night(rule("link", explained_by=("switch",), **settings), rule("switch", **settings))
+    switch, link = Observation("switch", "leaf0", 11), Observation("link", "leaf0->spine0", 11)
+    assert night.run(2, switch, link) == ["switch leaf0"]
+    assert night.run(4, link) == []
+    assert night.said("resolved") == []
+    night.run(4)
+    assert night.said("clear") == ["switch leaf0"]
+
+
+def test_a_silence_for_a_rule_that_does_not_exist_is_refused() -> None:
+    silence = Silence(rule="link-los", last_ns=T0, who="eve")
+    with pytest.raises(UsageError, match="no rule 'link-los'; did you mean"):
+        check_rule(silence, ["link-loss", "port-down"])
+    check_rule(Silence(rule="link-*", last_ns=T0, who="eve"), ["link-loss"])
