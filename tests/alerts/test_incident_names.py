@@ -10,6 +10,7 @@ from tests.alerts.test_lifecycle import T0, rule
 from tests.alerts.test_paged_links import Fabric, paged
 
 from syntony.alerts.incident_book import Book
+from syntony.alerts.incident_names import may_rename
 from syntony.alerts.incidents import BookState, ChangeKind, Incident, IncidentChange
 from syntony.alerts.observations import Containment, Observation, measured
 from syntony.alerts.rules import Rule
@@ -214,3 +215,19 @@ def test_a_part_that_is_not_found_for_a_while_does_not_page_for_its_group_again(
     assert not any(each.kind is ChangeKind.RESOLVED for each in life.changes)
     life.run(20)
     assert not any(each.live for each in life.book.incidents)
+
+
+@pytest.mark.parametrize(("good_ns", "renamed"), [(10 * S - 1, False), (10 * S, True)])
+def test_an_inferred_name_replaces_one_that_was_not_found_for_ten_seconds(
+    good_ns: int, renamed: bool
+) -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    life.run(5, link=LINK)
+    switch, link = life.book.incidents
+    assert life.renames() == []
+    streaks = life.book.state.streaks
+    rules = {each.name: each for each in _rules()}
+    now_ns = streaks["switch|spine1"].good_ns + good_ns
+    found = may_rename(switch, link, switch, rules=rules, streaks=streaks, now_ns=now_ns)
+    assert found == renamed

@@ -208,3 +208,13 @@ def test_alertmanagers_labels_are_identity_whatever_changes(subject: str) -> Non
 def test_slack_has_no_line_for_jobs_where_none_is_hit() -> None:
     (attachment,) = render.slack(ChangeKind.PAGE, incident(jobs=()), GPU_7, [])["attachments"]
     assert "jobs" not in attachment["text"]
+
+
+def test_slack_has_the_words_of_before_the_last_change() -> None:
+    """All earlier ones are in `incidents show`."""
+    former = ("until 1: leaf0 or spine1", "until 2: leaf0", "until 3: leaf0->spine1")
+    message = render.slack(ChangeKind.RENAMED, incident(former_words=former), GPU_7)
+    (attachment,) = message["attachments"]
+    assert [line for line in attachment["text"].splitlines() if line.startswith("until")] == [
+        "until 3: leaf0-&gt;spine1"
+    ]

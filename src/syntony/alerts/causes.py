@@ -9,12 +9,25 @@ from functools import cache
 from syntony.alerts.incident_texts import RANK
 from syntony.alerts.incidents import Incident
 from syntony.alerts.observations import Containment
+from syntony.alerts.rules import Rule
 
 
 def is_reported(incident: Incident) -> bool:
     """Whether it has paged with its present severity, or a higher one."""
     reported = incident.paged_as or incident.severity
     return incident.paged and RANK[incident.severity] <= RANK[reported]
+
+
+def is_as_severe(other: Incident, incident: Incident) -> bool:
+    """Whether the page of another one is, or will be, no less severe."""
+    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
+
+
+def is_too_mild(cause: Incident, incident: Incident, rules: Mapping[str, Rule]) -> bool:
+    """Whether a cause hurts less than its rule says, and a proven incident more than it: a switch
+    that loses little is no reason for a port at it that is down."""
+    calm = cause.severity is not rules[cause.rule].severity
+    return calm and rules[incident.rule].proven and not is_as_severe(cause, incident)
 
 
 def was_paged_for(incident: Incident) -> bool:
@@ -98,12 +111,14 @@ def was_reached_over(silence: Incident, incident: Incident, topology: Containmen
 
 
 def is_explained_by(
-    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
+    incident: Incident | None, cause: Incident, known: Mapping[int, Incident]
 ) -> bool:
-    """Whether it is explained by another one, directly or through others, or is the same. Of two
-    that contain each other, as a host and its only NIC, one must page."""
-    while incident is not None and incident is not cause:
-        incident = live.get(incident.cause)
+    """Whether it is explained by another one, directly or through others, live or resolved, or is
+    the same. Of two that contain each other, as a host and its only NIC, one must page."""
+    seen: set[int] = set()
+    while incident is not None and incident is not cause and incident.number not in seen:
+        seen.add(incident.number)
+        incident = known.get(incident.cause)
     return incident is cause
 
 

@@ -16,8 +16,10 @@ import msgspec
 from syntony.alerts.causes import (
     Related,
     explains,
+    is_as_severe,
     is_explained_by,
     is_reported,
+    is_too_mild,
     joint_cause,
     joint_page,
     precedes,
@@ -26,7 +28,7 @@ from syntony.alerts.causes import (
     was_reported,
 )
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
-from syntony.alerts.incident_texts import RANK, copy_effect, update
+from syntony.alerts.incident_texts import copy_effect, update
 from syntony.alerts.incidents import (
     BookState,
     ChangeKind,
@@ -59,11 +61,7 @@ class Book:
     def __init__(self, rules: Iterable[Rule], state: BookState | None = None) -> None:
         self._rules = {rule.name: rule for rule in rules}
         self.state = state or BookState()
-        self._live = {
-            (incident.rule, incident.subject): incident
-            for incident in self.state.incidents
-            if incident.live
-        }
+        self._live = self._find_live()
 
     @property
     def incidents(self) -> Sequence[Incident]:
@@ -96,6 +94,7 @@ class Book:
                 found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
                 wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
                 changes += found
+        self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
@@ -135,6 +134,9 @@ class Book:
         if len(kept) == len(self.state.silences):
             raise UsageError(f"no silence {number}; `syntony incidents silence --list` shows them")
         self.state.silences = kept
+
+    def _find_live(self) -> dict[tuple[str, str], Incident]:
+        return {(each.rule, each.subject): each for each in self.state.incidents if each.live}
 
     # --- one rule ---
 
@@ -264,16 +266,17 @@ class Book:
         changes = []
         active = Related(filter(self._can_explain, self._live.values()), topology)
         ended = Related(self._recently_ended(now_ns), topology)
-        live = {incident.number: incident for incident in self._live.values()}
+        known = {incident.number: incident for incident in self.state.incidents}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
-            if cause is not None and not is_explained_by(cause, incident, live):
+            if cause is not None and not is_explained_by(cause, incident, known):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
                 incident.continues = self._may_continue(incident, cause, topology)
                 copy_effect(cause, incident, self._rules[incident.rule])
             else:
-                number = self._past_cause(now_ns, incident, ended, topology)
+                past = self._past_cause(now_ns, incident, ended, topology)
+                number = 0 if is_explained_by(known.get(past), incident, known) else past
                 incident.continues = False
             if number == incident.cause:
                 continue
@@ -305,7 +308,7 @@ class Book:
         for each in wider:
             holds = topology.may_hold if each.proven else topology.holds
             for other in others.to(incident, each.name, since_ns):
-                if explains(other, incident, holds) and not self._may_be_same(
+                if explains(other, incident, holds) and not self._is_no_cause(
                     other, incident, topology
                 ):
                     return other
@@ -315,13 +318,13 @@ class Book:
             other
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
-            if not self._may_be_same(other, incident, topology)
+            if not self._is_no_cause(other, incident, topology)
         ]
         parts = [
             other
             for name in rule.joins
             for other in others.to(incident, name, since_ns, jointly=True)
-            if not incident.paged and not other.cause and _is_as_severe(other, incident)
+            if not incident.paged and not other.cause and is_as_severe(other, incident)
         ]
         return joint_cause(incident, several, topology.holds) or joint_page(
             incident, parts, topology.names
@@ -382,7 +385,7 @@ class Book:
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now, or what
         that is reached over."""
-        known = other.paged and not incident.paged and _is_as_severe(other, incident)
+        known = other.paged and not incident.paged and is_as_severe(other, incident)
         if not (known and self._rules[incident.rule].proven):
             return False
         pairs = [(other.subject, incident.subject)]
@@ -390,9 +393,11 @@ class Book:
         pairs += [(other.subject, via) for via in incident.via if not incident.members]
         return any(topology.names(*pair) for pair in pairs)
 
-    def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
-        """Whether `other`, which has not paged, may be the same fault as `incident`, which has,
-        under another name, and so is not its cause."""
+    def _is_no_cause(self, other: Incident, incident: Incident, topology: Containment) -> bool:
+        """Whether `other` is too mild to explain `incident`, or has not paged and may be the same
+        fault as `incident`, which has, under another name."""
+        if is_too_mild(other, incident, self._rules):
+            return True
         if incident.rule not in self._rules[other.rule].joins:
             return False
         if self._is_named_by(other, incident, topology):
@@ -410,7 +415,7 @@ class Book:
         if apart & {self._rules[each.rule].metric for each in (incident, other)}:
             return False
         either = topology.may_include(one, two) or topology.may_include(two, one)
-        return either and _is_as_severe(other, incident)
+        return either and is_as_severe(other, incident)
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
@@ -489,11 +494,6 @@ class Book:
             incident.pages += 1
             changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
         return changes
-
-
-def _is_as_severe(other: Incident, incident: Incident) -> bool:
-    """Whether the page of another one is, or will be, no less severe."""
-    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
 
 
 def _key(rule: str, subject: str) -> str:

@@ -47,8 +47,7 @@ def choose(
         return topology.may_include(one.subject, one.subject)
 
     def is_bad(one: Incident, times: int = 1) -> bool:
-        streak = streaks.get(f"{one.rule}|{one.subject}")
-        return streak is not None and streak.bad >= times
+        return _streak(one, streaks).bad >= times
 
     def is_proof(one: Incident) -> bool:
         # What is reached over the part that paged is evidence of it, no better name.
@@ -98,10 +97,14 @@ def may_rename(
         return False
     if current is None or (new is not incident and rules[new.rule].proven):
         return True
-    was = streaks.get(f"{current.rule}|{current.subject}")
-    if current is incident and (new.rule == incident.rule or (was is not None and was.bad)):
+    was = _streak(current, streaks)
+    if current is incident and (new.rule == incident.rule or was.bad):
         return True
-    return was is None or (was.bad == 0 and now_ns - was.good_ns >= CONFIRM_NS)
+    return was.bad == 0 and now_ns - was.good_ns >= CONFIRM_NS
+
+
+def _streak(incident: Incident, streaks: Mapping[str, Streak]) -> Streak:
+    return streaks.get(f"{incident.rule}|{incident.subject}", Streak())
 
 
 def rename(incident: Incident, new: Incident, rules: Mapping[str, Rule], now_ns: int) -> None:

@@ -253,15 +253,13 @@ def _rows(
     sent_ns: NDArray[np.int64],
     directions: tuple[DirectionCounts, DirectionCounts],
 ) -> Columns:
-    second = sent_ns // S
-    first = int(second.min())
-    keys, group = np.unique((second - first) * len(flows) + probes.flow, return_inverse=True)
+    keys, group = np.unique(sent_ns // S * len(flows) + probes.flow, return_inverse=True)
     seconds, places = np.divmod(keys, len(flows))
     records = probes.records
     clk_err = np.hypot(
         probes.local.sigma_at(records["t1_ns"]), probes.remote.sigma_at(records["t2_ns"])
     )
-    shared = _identity([flows[place] for place in places.tolist()], (seconds + first) * S)
+    shared = _identity([flows[place] for place in places.tolist()], seconds * S)
     halves = [
         {**naming, **_summary(direction, group, len(keys), clk_err)}
         for naming, direction in zip(shared, directions, strict=True)
