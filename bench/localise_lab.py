@@ -26,19 +26,19 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from bench.localise_cases import Case, Page, cases, fits, shape
+from bench.saturation import Load, saturated
 from tests.live import LiveLab, live
 
 from syntony.alerts.rules import default_rules
@@ -47,7 +47,6 @@ from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.model import S
-from syntony.model.names import host_of
 from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
 
@@ -93,7 +92,7 @@ class Result(NamedTuple):
     right: int
     """Of these that fit a part."""
     wrong: tuple[str, ...]
-    """Pages that fit none, while the fault was there."""
+    """Pages that fit none, while the fault was there or before it, with nothing broken."""
     after: tuple[str, ...]
     """Pages when it was over."""
     beside: tuple[str, ...]
@@ -101,17 +100,23 @@ class Result(NamedTuple):
     load: float
     told_s: float | None = None
     """Until losses were told, with a name or without; None: never, or of an earlier version."""
+    lasted_s: float = 0.0
+    """Since the fault before was over; 0: of an earlier version."""
+    away_s: float = 0.0
+    """For how long nothing saturated links while the fault was there, as it was in the way."""
 
 
 class Bench:
     """One running lab."""
 
-    def __init__(
-        self, lab: LiveLab, seed: int, called: str, keep: Path | None, *, crowded: bool = False
-    ) -> None:
-        self._lab, self._seed, self._called, self._crowded = lab, seed, called, crowded
+    def __init__(self, lab: LiveLab, seed: int, called: str, keep: Path | None) -> None:
+        self._lab, self._seed, self._called = lab, seed, called
         self._keep = keep
         self._target = f"unix:{lab.controller_socket}"
+        self.load: Load | None = None
+        """What saturates links, if anything does."""
+        self._known: set[tuple[int, int, Page]] = set()
+        self._over_s = time.monotonic()
 
     def quiet(self) -> bool:
         """Whether nothing is to blame and nothing open that matters here."""
@@ -120,7 +125,7 @@ class Bench:
         except RemoteError:
             return False
         named = {rule for rule, _ in self.open()} - SIDE_EFFECTS
-        return bool(answer.ts_ns) and (self._crowded or not answer.findings) and not named
+        return bool(answer.ts_ns) and (self.load is not None or not answer.findings) and not named
 
     def open(self) -> set[Page]:
         """Incidents that are live and nobody's evidence."""
@@ -147,7 +152,7 @@ class Bench:
         except RemoteError:
             return ()
         # Where TCP saturates links, congestion is no false name.
-        return [each for each in found if not (self._crowded and each["rule"] == "congestion")]
+        return [each for each in found if self.load is None or each["rule"] != "congestion"]
 
     def _blamed(self) -> tuple[set[str], bool]:
         """Components with a finding, and whether probes are lost without one."""
@@ -171,19 +176,24 @@ class Bench:
         """Inject, wait for the right pages, say what else there was."""
         if not self.until(self.quiet, QUIET_S):
             print(f"not quiet before {case.row}: {sorted(self.open())}", file=sys.stderr)
+        if self.load is not None and not self.until(self.load.is_there, QUIET_S):
+            print(f"nothing saturates links before {case.row}", file=sys.stderr)
         before, opened = self.pages(), self.open()
+        idle = [page for *_, page in before - self._known]
         if case.paused:
             self._lab.inject("controller-pause", "", for_ns=int(PAUSE_S) * S)
-        began = self._kept_now()
+        began, began_s = self._kept_now(), time.monotonic()
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
         told_s, found_s, named, paged = self._wait(case, before, opened)
         during = {page for *_, page in self.pages() - before}
         sent = [page for *_, page in self.pages() - before]
         ended = self._kept_now()
+        away_s = 0.0 if self.load is None else self.load.away_s(began_s)
         self._lab.clear()
         self.until(self.quiet, QUIET_S)
-        after = [page for *_, page in self.pages() - before]
+        self._known = self.pages()
+        after = [page for *_, page in self._known - before]
         for page in sent:
             after.remove(page)
         how = {fit for page in during | {*named} for fit in fits(page, case).items()}
@@ -194,15 +204,18 @@ class Bench:
         result = Result(
             self._seed, self._called, case.row, len(case.parts),
             max(verdicts, key=_BEST.index, default="right"),
-            found_s, _last(named, case), _last(paged, case), len(sent) + len(after),
+            found_s, _last(named, case), _last(paged, case),
+            len(sent) + len(after) + len(idle),
             sum(bool(fits(page, case)) for page in sent),
-            _words(page for page in sent if not fits(page, case)), _words(after),
+            _words([*idle, *(page for page in sent if not fits(page, case))]), _words(after),
             _words(
                 page for page in named.keys() - during
                 if not fits(page, case) and page[0] not in SIDE_EFFECTS
             ),
-            round(os.getloadavg()[0], 1), told_s,
+            round(os.getloadavg()[0], 1), told_s, round(time.monotonic() - self._over_s, 1),
+            round(away_s, 1),
         )  # fmt: skip
+        self._over_s = time.monotonic()
         if self._keep is not None and (result.beside or not is_right(result)):
             self._write_down(self._keep, case, result, {"before": began, "ended": ended})
         return result
@@ -308,7 +321,13 @@ def table(results: list[Result]) -> None:
         for each in filter(lambda each: not is_right(each), mine):
             words = [*each.wrong, *(f"{page} (afterwards)" for page in each.after)]
             print(f"    seed {each.seed}, load {each.load}, {each.lab}: {each.verdict}, {words}")
+    false = sum(len(each.wrong) + len(each.after) for each in results)
+    minutes = sum(each.lasted_s for each in results) / 60
     print(f"{len(results)} faults, {sum(map(is_right, results))} named and paged right")
+    print(f"{false} pages too many in {minutes:.0f} minutes")
+    away = [each.away_s for each in results if each.away_s]
+    if away:
+        print(f"load away for {sum(away):.0f} s, in {len(away)} faults: {max(away):.0f} s at most")
     quick = [each for each in results if each.row not in SLOW and not each.row.startswith("contr")]
     print(f"without {sorted(SLOW)} and pauses: {_spread(quick)}")
 
@@ -348,27 +367,6 @@ def read(path: Path | None) -> list[Result]:
     ]
 
 
-@contextmanager
-def saturated(lab: LiveLab, rng: random.Random, family: int) -> Iterator[None]:
-    """TCP as fast as it goes between two NICs of one rail."""
-    addresses = lab.addresses(family)
-    rail = [nic for nic in sorted(addresses) if nic.endswith("/rail0")]
-    src, dst = rng.sample(rail, 2)
-    ends = (src, "-c", addresses[dst], "-P", "2", "-t", "3600"), (dst, "-s")
-    running = []
-    for nic, *words in reversed(ends):
-        command = ["iperf3", "-i", "0", "-B", addresses[nic], *words]
-        argv = lab.enter_argv(host_of(nic), command)
-        running.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True))
-        time.sleep(1.0)
-    try:
-        yield
-    finally:
-        for each in running:
-            os.killpg(each.pid, signal.SIGKILL)  # it, and what nsenter has started
-            each.wait()
-
-
 def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
     rng = random.Random(arguments.seed)
     options, way = shape(rng), arguments.way or rng.choice(WAYS)
@@ -385,14 +383,14 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
         plan = make_plan(lab.file().spec)
         if way == "mute":
             lab.run(rng.choice(plan.spines), "nft", MUTE)
-        bench = Bench(lab, arguments.seed, called, arguments.keep, crowded=way == "crowded")
+        bench = Bench(lab, arguments.seed, called, arguments.keep)
         nics = len(plan.of_kind(LinkKind.RAIL))
         if not bench.until(lambda: bench.learnt(nics * 8), LEARN_S):
             print("paths were never all learnt", file=sys.stderr)
         # A cable pulled before the first look at the fabric is over is no news.
         time.sleep(QUIET_NS / S + 5)
         family = 6 if "ipv6" in options else 4
-        with saturated(lab, rng, family) if way == "crowded" else nullcontext():
+        with saturated(lab, rng, family) if way == "crowded" else nullcontext() as bench.load:
             _each(arguments, bench, cases(plan, rng), results, end_s)
 
 

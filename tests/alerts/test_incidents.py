@@ -43,6 +43,9 @@ class NameContainment:
     def may_include(self, group: str, part: str) -> bool:
         return False
 
+    def is_anything(self, name: str) -> bool:
+        return False
+
     def mirrors(self, one: str, other: str) -> bool:
         return "->" in one and "->".join(reversed(one.split("->"))) == other
 

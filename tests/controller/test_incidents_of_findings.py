@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.controller.judged import CROSSING, T0, Control, finding
+from tests.controller.judged import CROSSING, T0, Control, finding, standing
 
 from syntony.controller.observe import APART, BURSTS
 from syntony.model import S
@@ -170,6 +170,38 @@ def test_a_page_of_a_group_is_renamed_after_the_part_at_fault(control: Control, 
     assert page["subject"] == group
     assert page["summary"].startswith(f"{SUSPECTS}: loses")
     assert control.pages() == [f"ambiguous-loss {group}"]
+
+
+@pytest.mark.parametrize(
+    "anything",
+    [
+        finding("*..*", "group"),
+        finding("leaf1..*", "group", alternatives=("*..*",), probabilities=(0.5,), twins=1),
+    ],
+)
+@pytest.mark.parametrize("part", [finding("leaf0->spine0", "link"), SPINE])
+def test_a_part_that_fails_long_after_what_may_be_anything_is_another_page(
+    control: Control, anything: Finding, part: Finding
+) -> None:
+    """Else no fault between switches would page while it is there."""
+    control.findings = (anything,)
+    control.tick(30)
+    control.findings = (anything, part)
+    control.tick(9)
+    assert len(control.pages()) == 2
+
+
+def test_a_delay_that_begins_after_another_fault_was_over_is_not_its_evidence(
+    control: Control,
+) -> None:
+    control.fabric = standing(gone={"spine0": 0})
+    control.tick(5)
+    control.fabric = standing()
+    control.tick(12)
+    assert control.live() == {}
+    control.findings = (finding("leaf0->spine0", "link", fault="delay", loss=0.0, delay_ns=1e6),)
+    control.tick(4)
+    assert control.pages() == ["switch-down spine0", "component-delay leaf0->spine0"]
 
 
 def test_a_fault_of_some_flows_has_the_loss_of_all_that_cross_it(control: Control) -> None:

@@ -106,3 +106,14 @@ def test_what_is_cabled_to_the_destinations_switch_sends_there() -> None:
     plain = PathBook()
     plain.learn(WAY, ["leaf0", "spine0"], T0)
     assert "leaf1" not in plain.components(WAY)
+
+
+def test_a_short_trace_with_another_address_of_a_switch_is_no_other_path() -> None:
+    """Its last answers were lost: taken for the path, the NIC would be at the spine."""
+    spine = Device(name="spine0", kind=ComponentKind.SPINE, addresses=("10.0.0.1", "10.0.1.1"))
+    known = PathBook(Topology(devices=(spine,), cables=()))
+    known.learn(WAY, ["leaf0", "10.0.0.1", "leaf1"], T0)
+    before = known.components(WAY)
+    for hops in (["leaf0", "10.0.1.1"], ["leaf0", "10.0.1.1", SILENT], [SILENT, "10.0.1.1"]):
+        assert not known.learn(WAY, hops, T0 + STEP_NS)
+    assert known.components(WAY) == before

@@ -47,6 +47,9 @@ from syntony.model import DAY_NS, S
 
 REOPEN_NS = 15 * 60 * S
 """A condition that returns within this time after it was resolved reopens its incident."""
+SAME_NS = 30 * S
+"""A part that begins to be bad later than this is not why a group has paged that may be anything:
+faults of single parts are named within seconds."""
 REPEAT_NS = 7 * DAY_NS
 """Incidents of the same rule and subject within this time are counted as repeats."""
 
@@ -409,8 +412,11 @@ class Book:
     def _is_group_of(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether one of two is a group that may include the other, which is no less severe: the
         paths of a group may have lost what is found to be lost at a part. A part that was measured
-        apart from the group is another fault."""
+        apart from the group is another fault, and so is one that is bad long after what may be
+        anything."""
         one, two = incident.subject, other.subject
+        if topology.is_anything(two) and incident.since_ns - other.since_ns > SAME_NS:
+            return False
         apart = {*incident.apart_from, *other.apart_from}
         if apart & {self._rules[each.rule].metric for each in (incident, other)}:
             return False

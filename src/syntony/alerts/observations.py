@@ -59,6 +59,9 @@ class Containment(Protocol):
         and any of the suspects of `part` may be in it: the first may be the second, said less
         exactly. Every group may include itself."""
 
+    def is_anything(self, name: str) -> bool:
+        """Whether any of the suspects of `name` may be anything that is not known."""
+
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""
 

@@ -187,6 +187,11 @@ class PathContainment:
         groups = [each for each in suspects(group) if GROUP in each]
         return any(self._is_inside(one, each) for one in suspects(part) for each in groups)
 
+    @staticmethod
+    def is_anything(name: str) -> bool:
+        """Whether a suspect that `name` names is everything unknown."""
+        return f"{ANY}{GROUP}{ANY}" in suspects(name)
+
     def _is_inside(self, part: str, group: str) -> bool:
         """Whether a component or group may be between the ends of a group: a switch next to one of
         them, a link of it, or the leaf of a NIC that is an end. The ends are known, and so is what

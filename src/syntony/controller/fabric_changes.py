@@ -12,6 +12,7 @@ import msgspec
 from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
+from syntony.fabric.aliases import joined
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.changes import FabricMap, MapState, without_unlisted
 from syntony.fabric.extra_probes import suspected
@@ -194,7 +195,7 @@ class FabricChangeService:
             name, *instead = part.names or self._names_of(part)
             gone[name] = tuple(instead)
         return {
-            OR.join(sorted((end, *instead))): len(of.get(end, ())) for end, instead in gone.items()
+            OR.join(names): sum(len(of.get(name, ())) for name in names) for names in joined(gone)
         }
 
     def _name_silent(self) -> None:

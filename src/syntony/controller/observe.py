@@ -19,9 +19,9 @@ from syntony.controller.containment import NameContainment
 from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
 from syntony.fabric.extra_probes import SuspectNote, suspected
+from syntony.fabric.history import DELAY_S
 from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
-from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import LinkRole
@@ -65,8 +65,9 @@ MIN_PATHS = 2
 """Minimum paths with losses: losses of a single path belong to that path."""
 MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
-DELAY_SPAN_NS = FINE_S * S
-"""Delay is compared with that of this window."""
+DELAY_SPAN_NS = DELAY_S * S
+"""The newest delay is of at most this window. If it is compared with a time in which another fault
+was there, it shows while that one's incident is still open."""
 OVERFLOWS = {
     Overflow.OPEN: "what overflows, or its cable, which cannot be told while packets always wait",
     Overflow.ALL: "what overflows, since they are lost while packets wait",

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from syntony.fabric.doubts import Doubts
+from syntony.fabric.doubts import Devices, Doubts
 from syntony.fabric.graph import Topology, components_of
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, guess_kind
 from syntony.model import S
@@ -86,7 +86,7 @@ class PathBook:
         for device in new[1:]:
             if at_ns > self._answered_ns.get(device, 0):
                 self._answered_ns[device] = at_ns
-        if way in self._hops and _adds_nothing(traced, before):
+        if way in self._hops and _adds_nothing(new, old):
             if (left_ns := self._left_ns(way, traced, at_ns)) is None:
                 self.doubts.traced(way, old, new, at_ns)
                 return False
@@ -269,8 +269,9 @@ def _is_silent(address: str) -> bool:
     return address in {"", SILENT}
 
 
-def _adds_nothing(traced: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Whether `traced` equals `before` apart from missing or silent hops."""
+def _adds_nothing(traced: Devices, before: Devices) -> bool:
+    """Whether `traced` equals `before` apart from missing or silent hops: devices, as a device may
+    answer with any of its addresses."""
     if len(traced) > len(before):
         return False
-    return all(new in {old, "", SILENT} for new, old in zip(traced, before, strict=False))
+    return all(new in {old, None} for new, old in zip(traced, before, strict=False))

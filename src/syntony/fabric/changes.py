@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import msgspec
 
+from syntony.fabric.aliases import Aliases
 from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
@@ -65,7 +66,7 @@ class MapState(msgspec.Struct, kw_only=True):
     twins: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Lost cable → other cables that all of its paths left as well: one of them is the cause."""
     down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Switch that is down → cables that may be the cause instead."""
+    """Switch that is down → cables that may be the cause instead, and its other addresses."""
     silent: list[SilentPart] = msgspec.field(default_factory=list)
     """Switches that never answered and are down."""
 
@@ -124,6 +125,7 @@ class FabricMap:
         self.silent = SilentSwitches(state.silent)
         self._outages = Outages()
         self._departures = Departures()
+        self._aliases = Aliases()
         self.abandoned = frozenset[str]()
         """Cables that are lost by what a sample of their paths shows: others may still list
         them."""
@@ -227,6 +229,7 @@ class FabricMap:
         self.silent.take(way, new, learnt_ns)
         if old and old != new:
             self._departures.turned(way, old, new, learnt_ns)
+            self._aliases.turned(way, old, new, learnt_ns)
             self._outages.traced(way, old, new, learnt_ns)
             if new:
                 self._turned.setdefault(way, (old, now_ns))
@@ -256,7 +259,10 @@ class FabricMap:
         if self._began_ns is None:
             return []
         self.down |= self._outages.down(self.answered_ns, now_ns)
-        self.down |= self._departures.down(self._count, now_ns)
+        for switch, instead in self._departures.down(self._count, now_ns).items():
+            left_ns = self._departures.left_ns(switch)
+            others = self._aliases.of(switch, left_ns, self.answered_ns)
+            self.down[switch] = (*instead, *sorted(others))
         self.silent.settle()
         self._drop_untraced(now_ns)
         before, self.abandoned = self.abandoned, self._departures.lost_cables(now_ns)

@@ -74,6 +74,10 @@ class Departures:
         """Whether any path has left a switch, and none has crossed it since."""
         return switch in self._left
 
+    def left_ns(self, switch: str) -> int:
+        """When the trace began of the newest path that left a switch, fleet time; 0: none did."""
+        return self._left[switch].newest_ns if switch in self._left else 0
+
     @property
     def answered_ns(self) -> Mapping[str, int]:
         """Device → fleet time at which the newest trace that it answered began."""
