@@ -49,6 +49,10 @@ static void op_add(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, uint64_t add
 {
     arrived(qp->wr_id, key, to, add);
 }
+static void op_tso(struct ibv_qp_ex *qp, void *header, uint16_t size, uint16_t most)
+{
+    arrived(qp->wr_id, (uintptr_t)header, size, most);
+}
 #ifdef WITH_ATOMIC_WRITE
 static void op_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, const void *data)
 {
@@ -101,6 +105,7 @@ static struct ibv_qp_ex qp = {
     .wr_send = op_send, .wr_send_imm = op_send_imm, .wr_send_inv = op_key, .wr_local_inv = op_key,
     .wr_rdma_write = op_remote, .wr_rdma_read = op_remote, .wr_rdma_write_imm = op_write_imm,
     .wr_atomic_cmp_swp = op_swap, .wr_atomic_fetch_add = op_add, .wr_bind_mw = op_bind,
+    .wr_send_tso = op_tso,
     .wr_set_sge = op_sge, .wr_set_sge_list = op_sges, .wr_set_inline_data = op_inline,
     .wr_set_inline_data_list = op_inlines, .wr_start = op_start, .wr_complete = op_complete,
     .wr_abort = op_abort,
@@ -244,6 +249,19 @@ static void test_meetings(void)
     CHECK_EQUAL(watch_destroy_cq((struct ibv_cq *)&cqs[0], destroyed), 0); /* the next one there is another */
 }
 
+/* One work request is many packets, each of which takes a receive. */
+static void test_tso(void)
+{
+    struct ibv_sge part = {.length = 9000};
+    struct ibv_send_wr work = {.opcode = IBV_WR_TSO, .sg_list = &part, .num_sge = 1, .tso = {.hdr_sz = 54, .mss = 1460}},
+                       *bad;
+    begin(&cqs[0]);
+    CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), 0);
+    CHECK_EQUAL(provider.slot->bytes_posted, 9054);
+    CHECK_EQUAL(provider.slot->sent, 0);
+    CHECK_EQUAL(provider.slot->unannounced, 1);
+}
+
 static void test_refusals(void)
 {
     struct ibv_send_wr more = {.opcode = IBV_WR_SEND}, work = {.next = &more, .opcode = IBV_WR_SEND}, *bad;
@@ -288,14 +306,16 @@ static void test_calls(void)
     CALL(2 * 1 + 3 * 2 + 4 * 3, wr_atomic_fetch_add, 1, 2, 3);
     CALL(2 * 1, wr_local_inv, 1);
     CALL(2 * (uintptr_t)&window + 3 * 2 + 4 * (uintptr_t)&info, wr_bind_mw, &window, 2, &info);
+    CALL(2 * (uintptr_t)parts + 3 * 54 + 4 * 1460, wr_send_tso, parts, 54, 1460);
+    CALL(2 * 5 + 3 * 6 + 4 * 90000, wr_set_sge, 5, 6, 90000);
 #undef CALL
     CHECK_EQUAL(qp.wr_complete(&qp), 0);
-    CHECK_EQUAL(provider.calls, 17);
+    CHECK_EQUAL(provider.calls, 19);
     const struct syn_qp_slot *slot = provider.slot;
     CHECK_EQUAL(slot->sent, 4);
-    CHECK_EQUAL(slot->unannounced, 6);
+    CHECK_EQUAL(slot->unannounced, 7);
     CHECK_EQUAL(slot->signaled, 2);
-    CHECK_EQUAL(slot->bytes_posted, 7 + 21 + 400 + 304 + 7000);
+    CHECK_EQUAL(slot->bytes_posted, 7 + 21 + 400 + 304 + 7000 + 54 + 90000);
     CHECK_EQUAL(slot->flags & SYN_QP_SENDS_INEXACT, 0);
 }
 
@@ -421,6 +441,7 @@ int main(void)
     cqs[0].context = &device.context;
     test_stamps();
     test_meetings();
+    test_tso();
     test_refusals();
     test_calls();
 #ifdef WITH_ATOMIC_WRITE

@@ -1,6 +1,7 @@
 /* The interposer's exported functions over the fake provider: what programs see is what they saw
  * before, and the page shows what they did. SYNTONY_VERBS_LIBRARY names the provider. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -226,6 +227,46 @@ static uint32_t test_many(struct end *a)
     return page->left_out - before;
 }
 
+static struct ibv_cq some_queue;
+static struct ibv_qp some_pair = {.qp_num = 0x777, .qp_type = IBV_QPT_RC, .recv_cq = &some_queue};
+static int refusal;
+
+static void begin_some_pair(void)
+{
+    for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTR; state++)
+        watch_modified(&some_pair, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
+}
+
+static int pair_is_replaced(struct ibv_qp *pair)
+{
+    CHECK(pair == &some_pair);
+    if (refusal == 0)
+        begin_some_pair();
+    return refusal;
+}
+
+static int queue_is_replaced(struct ibv_cq *queue)
+{
+    CHECK(refusal || table_add_queue(queue) != NULL);
+    return refusal;
+}
+
+/* While one is destroyed another one may be given its number, or its memory: that one is watched. So is one that
+ * could not be destroyed. */
+static void test_destroying(const struct end *a)
+{
+    const struct end some = {.qp = &some_pair};
+    some_pair.context = a->context;
+    begin_some_pair();
+    uint64_t generation = slot_of(&some)->generation;
+    for (refusal = EBUSY; slot_of(&some)->generation == generation; refusal = 0) {
+        CHECK_EQUAL(watch_destroy_qp(&some_pair, pair_is_replaced), refusal);
+        CHECK_EQUAL(watch_destroy_cq(&some_queue, queue_is_replaced), refusal);
+        CHECK(slot_of(&some) != NULL && table_queue(&some_queue) != NULL);
+    }
+    CHECK_EQUAL(refusal, 0);
+}
+
 static void load(void)
 {
     void *library = dlopen(getenv("SYNTONY_VERBS_LIBRARY"), RTLD_NOW);
@@ -300,6 +341,7 @@ int main(int argc, char **argv)
     uint32_t left_out = test_many(&a);
     CHECK_EQUAL(test_many(&a), left_out); /* places are given back */
     test_devices();
+    test_destroying(&a);
     close_end(&a);
     close_end(&b);
     const struct syn_qp_page *page = door_page();
