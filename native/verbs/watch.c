@@ -134,8 +134,7 @@ void watch_opened(struct ibv_context *context, const char *name, const struct wa
         return;
     pthread_mutex_lock(&lock);
     struct device *device = NULL;
-    if (context->ops.post_send != post_send && context->ops.post_send && context->ops.poll_cq &&
-        context->ops.post_recv && door_page() != NULL)
+    if (context->ops.post_send && context->ops.poll_cq && context->ops.post_recv && door_page() != NULL)
         device = table_add_device(context);
     if (device != NULL) {
         device->verbs = *verbs;

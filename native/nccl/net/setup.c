@@ -193,7 +193,6 @@ static const char *take_hello(struct setup *setup, const struct control *control
     }
     if (conn->rails > (int)hello.rails)
         conn->rails = (int)hello.rails;
-    setup->connected &= (1U << conn->rails) - 1;
     const char *problem = conn->is_sender ? NULL : make_queues(setup);
     if (problem)
         return problem;

@@ -250,6 +250,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->label = attr->ah_attr.grh.flow_label;
         devices[pair->port].class = attr->ah_attr.sl << 8 | attr->ah_attr.grh.traffic_class;
     }
+    if (mask & IBV_QP_PATH_MTU)
+        pair->mtu = attr->path_mtu;
     if (mask & IBV_QP_RQ_PSN)
         pair->expected_psn = attr->rq_psn;
     if (mask & IBV_QP_SQ_PSN)

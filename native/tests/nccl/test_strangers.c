@@ -110,6 +110,8 @@ static void too_many(void)
         CHECK(!is_open(fds[i - PENDING]));
         CHECK(is_open(fds[i - PENDING + 1]) && is_open(fds[PENDING - 1]) && is_open(fds[i]));
     }
+    CHECK_EQUAL(drive_logged("was refused: no greeting"), 2);
+    CHECK_EQUAL(drive_logged("WARN NET/Syntony: a control connection from"), 1); /* the first */
     peer_connects();
 }
 

@@ -140,7 +140,11 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
     CHECK(attr->comp_mask == 5);
     return get(cq);
 }
-static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq) { (void)cq; return DONE[next_done - 1].opcode; }
+static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq)
+{
+    CHECK(cq->status == IBV_WC_SUCCESS); /* else it is void */
+    return DONE[next_done - 1].opcode;
+}
 static uint32_t read_byte_len(struct ibv_cq_ex *cq) { (void)cq; return DONE[next_done - 1].bytes; }
 static uint32_t read_qp_num(struct ibv_cq_ex *cq) { (void)cq; return NUMBER; }
 
@@ -191,6 +195,14 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
 {
     (void)context, (void)port, (void)index, (void)gid;
     return -1;
+}
+static struct ibv_qp signals = {.qp_num = NUMBER + 2, .qp_type = IBV_QPT_RC}; /* each of its sends completes */
+
+static int query_qp(struct ibv_qp *of, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+    (void)attr, (void)mask;
+    init->sq_sig_all = of == &signals;
+    return 0;
 }
 static struct ibv_qp_ex *to_ex(struct ibv_qp *of)
 {
@@ -247,6 +259,21 @@ static void test_meetings(void)
     CHECK_EQUAL(provider.slot->flags, SYN_QP_SHARED_RECEIVES);
     qp.qp_base.srq = NULL;
     CHECK_EQUAL(watch_destroy_cq((struct ibv_cq *)&cqs[0], destroyed), 0); /* the next one there is another */
+}
+
+static void test_signals(void)
+{
+    struct ibv_send_wr work = {.opcode = IBV_WR_SEND}, *bad;
+    const struct syn_qp_page *page = door_page();
+    begin(&cqs[0]);
+    signals.context = &device.context;
+    for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTR; state++)
+        watch_modified(&signals, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
+    CHECK_EQUAL(page->slots[1].number, signals.qp_num);
+    CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), 0);
+    CHECK_EQUAL(ibv_post_send(&signals, &work, &bad), 0);
+    CHECK_EQUAL(provider.slot->signaled, 0);
+    CHECK_EQUAL(page->slots[1].signaled, 1);
 }
 
 /* One work request is many packets, each of which takes a receive. */
@@ -430,7 +457,7 @@ static void test_queues(void)
 
 int main(void)
 {
-    static const struct watch_verbs VERBS = {.query_gid = query_gid, .qp_to_qp_ex = to_ex};
+    static const struct watch_verbs VERBS = {.query_gid = query_gid, .qp_to_qp_ex = to_ex, .query_qp = query_qp};
     device = (struct verbs_context){
         .sz = sizeof device, .create_cq_ex = create_cq_ex,
         .context = {.abi_compat = __VERBS_ABI_IS_EXTENDED,
@@ -441,6 +468,7 @@ int main(void)
     cqs[0].context = &device.context;
     test_stamps();
     test_meetings();
+    test_signals();
     test_tso();
     test_refusals();
     test_calls();
