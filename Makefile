@@ -95,7 +95,7 @@ sanitized: dev
 native-threads: dev ## Native tests of what runs in several threads, under ThreadSanitizer
 	@$(BIN)/cmake -S . -B $(TSAN) -DSYNTONY_TSAN=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(TSAN) --parallel $(CORES) --target nccl_tests verbs_tests nccl_profiler_tests >/dev/null
-	$(BIN)/ctest --test-dir $(TSAN) --parallel --output-on-failure -R '^(nccl_(gpu|neighbours|peers|strangers|devices|hostile|foreign|orders|agents)|nccl_net_(v|random|narrow|healthy)|nccl_programs_[0-9]|nccl_profiler_(random|threads)|verbs_(fake|probe_(pairs|classes|gone|strangers|churn|clock_(truth|jump))))'
+	$(BIN)/ctest --test-dir $(TSAN) --parallel --output-on-failure -R '^(nccl_(gpu|neighbours|peers|strangers|stuck|devices|hostile|foreign|orders|agents)|nccl_net_(v|random|narrow|healthy)|nccl_programs_[0-9]|nccl_profiler_(random|threads)|verbs_(fake|probe_(pairs|classes|gone|strangers|churn|clock_(truth|jump))))'
 
 lint: dev ## Format, lint, types, walls between rooms
 	$(BIN)/ruff format --check .

@@ -63,6 +63,14 @@ static bool has_atomic_write(const struct ibv_qp_ex *qp)
     return dladdr(*(void *const *)&qp->wr_atomic_write, &unused) != 0;
 }
 #endif
+/* Cut into packets, each of which takes a receive. */
+static void wr_send_tso(struct ibv_qp_ex *qp, void *header, uint16_t size, uint16_t most)
+{
+    struct pair *pair = pair_of(qp);
+    begin_message(pair, qp, false);
+    add_bytes(pair, size);
+    pair->before.wr_send_tso(qp, header, size, most);
+}
 OPERATION(wr_local_inv, false, (struct ibv_qp_ex * qp, uint32_t key), qp, key)
 OPERATION(wr_bind_mw, false,
           (struct ibv_qp_ex * qp, struct ibv_mw *window, uint32_t key,
@@ -142,6 +150,7 @@ void extended_patch(struct pair *pair, struct ibv_qp_ex *qp)
     PATCH(wr_send);
     PATCH(wr_send_imm);
     PATCH(wr_send_inv);
+    PATCH(wr_send_tso);
     PATCH(wr_rdma_write_imm);
     PATCH(wr_rdma_write);
     PATCH(wr_rdma_read);

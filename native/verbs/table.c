@@ -123,7 +123,9 @@ struct queue *table_queue(const void *cq)
 struct queue *table_add_queue(const void *cq)
 {
     struct queue *queue = table_queue(cq);
-    if (queue != NULL)
+    if (queue != NULL && queue->ending)
+        table_remove_queue(cq);
+    else if (queue != NULL)
         return queue;
     int at = free_place(queue_keys, QUEUE_KEYS, (uintptr_t)cq);
     if (at < 0)

@@ -11,6 +11,7 @@ enum { MAX_DEVICES = 64, MAX_QUEUES = 512, MAX_PENDING = 64 };
 struct queue { /* a completion queue */
     uint32_t inside;
     uint32_t inexact; /* two threads polled it at once, ever */
+    bool ending; /* it is being destroyed: another one may have its place at any time */
     uint64_t flags;   /* of every pair that receives there */
     /* Extended: what was there before. */
     int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
@@ -20,6 +21,7 @@ struct queue { /* a completion queue */
 struct pair { /* a queue pair; its place is that of its slot */
     uint32_t inside;
     bool all_signaled;
+    bool ending; /* it is being destroyed: another one may have its number at any time */
     struct figures figures;
     /* Extended: what was there before, and what was put together since wr_start. */
     struct ibv_qp_ex before;

@@ -31,6 +31,8 @@ static void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const 
                                               (wr->send_flags & IBV_SEND_SIGNALED)};
         for (int i = 0; i < wr->num_sge; i++)
             message.bytes += wr->sg_list[i].length;
+        if (wr->opcode == IBV_WR_TSO)
+            message.bytes += wr->tso.hdr_sz;
         figures_sent(&pair->figures, &message, at_ns);
     }
 }
@@ -132,8 +134,7 @@ void watch_opened(struct ibv_context *context, const char *name, const struct wa
         return;
     pthread_mutex_lock(&lock);
     struct device *device = NULL;
-    if (context->ops.post_send != post_send && context->ops.post_send && context->ops.poll_cq &&
-        context->ops.post_recv && door_page() != NULL)
+    if (context->ops.post_send && context->ops.poll_cq && context->ops.post_recv && door_page() != NULL)
         device = table_add_device(context);
     if (device != NULL) {
         device->verbs = *verbs;
@@ -232,6 +233,10 @@ static bool signals_all(const struct device *device, struct ibv_qp *qp)
 static struct pair *find_or_add(const struct device *device, struct ibv_qp *qp)
 {
     struct pair *pair = table_pair(device, qp->qp_num);
+    if (pair && pair->ending) {
+        table_remove_pair(device, qp->qp_num);
+        pair = NULL;
+    }
     struct syn_qp_page *page = pair ? NULL : door_page();
     if (page != NULL)
         pair = table_add_pair(device, qp->qp_num, page);
@@ -291,16 +296,26 @@ void watch_modified(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
     pthread_mutex_unlock(&lock);
 }
 
+/* Without the lock while the kernel destroys: it may take long, and may have given the number, or the memory, to
+ * the next one when it is done. */
 int watch_destroy_qp(struct ibv_qp *qp, int (*destroy)(struct ibv_qp *))
 {
     if (!door_is_mine())
         return destroy(qp);
-    pthread_mutex_lock(&lock);
-    struct device *device = table_device(qp->context);
+    const struct device *device = table_device(qp->context);
     uint32_t number = qp->qp_num;
+    pthread_mutex_lock(&lock);
+    struct pair *pair = device ? table_pair(device, number) : NULL;
+    if (pair)
+        pair->ending = true;
+    pthread_mutex_unlock(&lock);
     int error = destroy(qp);
-    if (error == 0 && device != NULL)
+    pthread_mutex_lock(&lock);
+    pair = pair ? table_pair(device, number) : NULL;
+    if (pair && pair->ending && error == 0)
         table_remove_pair(device, number);
+    else if (pair && error)
+        pair->ending = false;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -310,9 +325,17 @@ int watch_destroy_cq(struct ibv_cq *cq, int (*destroy)(struct ibv_cq *))
     if (!door_is_mine())
         return destroy(cq);
     pthread_mutex_lock(&lock);
+    struct queue *queue = table_queue(cq);
+    if (queue)
+        queue->ending = true;
+    pthread_mutex_unlock(&lock);
     int error = destroy(cq);
-    if (error == 0)
+    pthread_mutex_lock(&lock);
+    queue = queue ? table_queue(cq) : NULL;
+    if (queue && queue->ending && error == 0)
         table_remove_queue(cq);
+    else if (queue && error)
+        queue->ending = false;
     pthread_mutex_unlock(&lock);
     return error;
 }

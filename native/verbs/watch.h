@@ -24,8 +24,7 @@ void watch_opened(struct ibv_context *context, const char *name, const struct wa
 void watch_closing(struct ibv_context *context);
 /* A queue pair was changed by ibv_modify_qp, without error. */
 void watch_modified(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask);
-/* Destroy it by `destroy`, and watch it no longer if that succeeds: within the lock, so that nobody
- * is given its number meanwhile. */
+/* Destroy it by `destroy`, which may take long, and watch it no longer if that succeeds. */
 int watch_destroy_qp(struct ibv_qp *qp, int (*destroy)(struct ibv_qp *));
 int watch_destroy_cq(struct ibv_cq *cq, int (*destroy)(struct ibv_cq *));
 

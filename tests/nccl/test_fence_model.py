@@ -15,6 +15,7 @@ pytestmark = NEEDS_SPIN
     ("defines", "states"),
     [
         (("MESSAGES=3", "CHUNKS=1", "FAULTS=2"), 500_000),
+        pytest.param(("STUCK",), 300_000, marks=pytest.mark.slow),
         pytest.param(("MESSAGES=2", "CHUNKS=2", "FAULTS=2"), 100_000, marks=pytest.mark.slow),
         pytest.param(("MESSAGES=3", "CHUNKS=1", "FAULTS=3"), 4_000_000, marks=pytest.mark.slow),
         pytest.param(("MESSAGES=2", "CHUNKS=2", "FAULTS=3"), 1_000_000, marks=pytest.mark.slow),
@@ -29,6 +30,7 @@ def test_no_message_completes_twice_incomplete_or_never(
 
 
 WRITTEN_AFTERWARDS = "assertion violated  !((completed&(1<<m)))"
+READ_AFTERWARDS = "assertion violated ((done&"
 INCOMPLETE = "assertion violated ((written&"
 NEVER = "invalid end state"
 
@@ -39,6 +41,7 @@ NEVER = "invalid end state"
         ("NO_FENCE", WRITTEN_AFTERWARDS),
         ("NO_DRAIN", WRITTEN_AFTERWARDS),
         ("NO_REPORT", WRITTEN_AFTERWARDS),
+        ("NO_WAIT", READ_AFTERWARDS),
         ("DECREMENT", INCOMPLETE),
         ("NO_CTS_REPLAY", NEVER),
         ("TAKE_LAST", "assertion violated ((failures||"),

@@ -9,13 +9,19 @@
  * that the sender does not know of when it fences. A duplicate has a number below `executed` and no
  * effect. The control connection is TCP: in order, reliable, of any delay.
  *
+ * Only the receiver's end of a queue pair is ever closed. The sender's may go on until then, whatever the
+ * sender believes: a NIC that neither drains nor destroys it is no special case. With STUCK rail 0 does
+ * not return either, once it is left, as its old queue pair stays.
+ *
  * Checked: a message completes once, with all of its chunks, and nothing is written into its buffer
- * afterwards, for it may hold the next message by then (assertions); every message completes at both
- * ends (invalid end states); a notice alone does not take the last living rail (an assertion). Each
- * of these variants breaks that, which spin has to find:
+ * afterwards, for it may hold the next message by then (assertions); nothing is read from a buffer that the
+ * sender has given back (an assertion); every message completes at both ends (invalid end states); a notice
+ * alone does not take the last living rail (an assertion). Each of these variants breaks that, which spin
+ * has to find:
  *   NO_FENCE       the receiver goes on accepting what arrives over the rail that was left
  *   NO_DRAIN       it reports what it has without looking through its completions
  *   NO_REPORT      the sender replays what the receiver already has
+ *   NO_WAIT        the sender replays without waiting for the receiver's fence
  *   DECREMENT      as NCCL 2.32: replay at once; the receiver counts arrivals
  *   NO_CTS_REPLAY  clear-to-sends that a failed rail carried are forgotten
  *   TAKE_LAST      a notice may take the last living rail
@@ -93,10 +99,11 @@ inline fence_sender(r)
     i = 0;
     at_sender[r] = FENCED;
     sender_generation[r]++;
-#ifdef DECREMENT
+#if defined(DECREMENT) || defined(NO_WAIT)
     todo = todo | lost[r];
-    lost[r] = 0
-#else
+    lost[r] = 0;
+#endif
+#ifndef DECREMENT
     to_receiver!FENCE, r, sender_generation[r]
 #endif
 }
@@ -152,7 +159,9 @@ active proctype sender()
         fi;
         replay(r, has);
         r = 0; generation = 0; has = 0 }
+#ifndef STUCK
     :: atomic { at_sender[0] == BOTH -> at_sender[0] = WAIT_ACK; to_receiver!REJOIN, 0, sender_generation[0] }
+#endif
     :: atomic { at_sender[1] == BOTH -> at_sender[1] = WAIT_ACK; to_receiver!REJOIN, 1, sender_generation[1] }
     :: atomic { to_sender?ACCEPT, r, generation, _ ->
         if
@@ -287,7 +296,10 @@ inline execute(r)
     :: else -> break
     od;
 #ifndef DECREMENT /* there the first message to complete without all of its chunks is wanted */
+    assert((done & CHUNKS_OF(m)) != CHUNKS_OF(m));
+#ifndef NO_WAIT /* and here the first that is read too late */
     assert(!(completed & (1 << m)));
+#endif
 #endif
     m = 0;
     written = written | queue[r].chunk[queue[r].executed];

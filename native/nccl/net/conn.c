@@ -106,15 +106,16 @@ static void take(struct conn *conn, int r, const struct completion *found)
         conn->owes_credit[r] = true;
 }
 
-/* Its work does not end: the queue pairs are taken away, after which it cannot write either. The
- * receiver asks again for what it wants, and says what it has. The receiver itself cannot do so: of a
- * chunk that its NIC acknowledged and did not tell of, the sender may have given the buffer back. */
+/* Its work does not end. To a sender the receiver's fence is enough: whatever this NIC still sends, at the other
+ * end nothing is taken any more before the receiver asks again for what it wants, and says what it has. The
+ * receiver itself cannot do so: of a chunk that its NIC acknowledged and did not tell of, the sender may have
+ * given the buffer back. */
 static void abandon(struct conn *conn, int r)
 {
     if (conn->rail[r].state != RAIL_FENCING)
         return;
-    WARN("%s does not end its work: its queue pairs are destroyed", conn_rail_name(conn, r));
-    if (conn->is_sender && queues_abandon(&conn->queues[r]))
+    WARN("%s does not end its work", conn_rail_name(conn, r));
+    if (conn->is_sender)
         conn_fenced(conn, r);
     else
         conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
@@ -277,7 +278,7 @@ static void look_around(struct conn *conn, bool calm)
             tell_finished(conn, r, now_ns);
     for (int r = 0; r < conn->rails; r++) {
         watch_rail(conn, r, now_ns);
-        if (!calm) /* queue pairs that were taken away may have taken seconds */
+        if (!calm) /* queue pairs that were put in error may have taken seconds */
             now_ns = clock_ns();
     }
     watch_whole(conn, now_ns);

@@ -112,19 +112,12 @@ static bool destroy_pairs(struct queues *queues, int first)
     return gone;
 }
 
-bool queues_abandon(struct queues *queues)
-{
-    queues->bytes_outstanding = 0;
-    if (!destroy_pairs(queues, 0) || (queues->cq && verbs.destroy_cq(queues->cq)))
-        return false;
-    queues->cq = NULL;
-    return true;
-}
-
 const char *queues_remake(struct queues *queues)
 {
-    if (!queues_abandon(queues))
+    if (!destroy_pairs(queues, 0) || (queues->cq && verbs.destroy_cq(queues->cq)))
         return "old queue pairs cannot be destroyed";
+    queues->cq = NULL;
+    queues->bytes_outstanding = 0;
     const char *problem = make_pairs(queues);
     return problem ? problem : queues->no_address;
 }
@@ -279,7 +272,7 @@ int queues_receive_again(struct queues *queues, int i, unsigned slot)
 
 int queues_poll(struct queues *queues, struct ibv_wc *wc, int room)
 {
-    return queues->cq ? ibv_poll_cq(queues->cq, room, wc) : 0;
+    return ibv_poll_cq(queues->cq, room, wc);
 }
 
 void queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,

@@ -39,7 +39,7 @@ struct queue {
 
 struct queues {
     struct port *port;
-    struct ibv_cq *cq; /* of these queue pairs alone; NULL after `queues_abandon` */
+    struct ibv_cq *cq; /* of these queue pairs alone */
     struct ibv_mr *mr;
     unsigned char *memory;
     size_t memory_size;
@@ -74,8 +74,6 @@ const char *queues_connect(struct queues *queues, const struct endpoint *remote,
 /* No work is taken any more, in either direction; what is outstanding will complete. */
 void queues_fail(struct queues *queues);
 bool queues_drained(const struct queues *queues);
-/* Instead of draining: queue pairs that are destroyed write nothing more. False: they could not be. */
-bool queues_abandon(struct queues *queues);
 void queues_end(struct queues *queues);
 
 static inline unsigned send_depth(const struct queues *queues)

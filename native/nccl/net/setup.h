@@ -22,7 +22,6 @@ struct listener {
     uint64_t cookie;
     int traffic_class;
     unsigned refused;
-    int64_t looked_ns; /* when `accept` was last called */
     int count;
     struct setup *pending[MAX_PENDING]; /* the oldest first */
 };

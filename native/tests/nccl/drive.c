@@ -39,7 +39,7 @@ static void log_line(int level, unsigned long subsystems, const char *file, int 
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     pthread_mutex_lock(&lines_lock);
-    snprintf(lines[line_count++ % 256], sizeof *lines, "%.255s", text);
+    snprintf(lines[line_count++ % 256], sizeof *lines, "%s%.250s", level == 2 ? "WARN " : "", text);
     pthread_mutex_unlock(&lines_lock);
     if (level > (getenv("DRIVE_LOG") ? 3 : 2))
         return;

@@ -305,6 +305,8 @@ static void deliver(struct pair *from, const struct packet *packet)
     if (packet->is_ack) {
         if (to->base.state == IBV_QPS_RTS)
             take_ack(to, packet->psn);
+    } else if (limits.mtu[to->port] >= 0 && from->mtu > limits.mtu[to->port]) {
+        return; /* too long for the peer's port */
     } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
                (to->base.state == IBV_QPS_ERR && fake_now() < to->closing_ns && !packet->is_send))
         execute(from, to, packet);

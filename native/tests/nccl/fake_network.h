@@ -56,6 +56,7 @@ struct cq { /* `ready_ns`: when the first is due */
 
 struct pair {
     struct ibv_qp base;
+    int mtu; /* of its path: enum ibv_mtu */
     int port, peer_port; /* a NIC looks at where a packet is from, not at the number of its sender */
     bool gone;
     uint32_t peer, label, next_psn, expected_psn;

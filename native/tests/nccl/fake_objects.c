@@ -228,6 +228,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     int index = attr->ah_attr.grh.sgid_index;
     bool has_gid = attr->ah_attr.is_global && (index ? index == machine->new_gid : !machine->old_gid);
     if ((attr->qp_state == IBV_QPS_RTS && machine->unready) ||
+        (attr->qp_state == IBV_QPS_ERR && machine->unfailing) ||
         (mask & IBV_QP_AV && !has_gid && !machine->infiniband)) { /* Ethernet has no other addresses */
         pthread_mutex_unlock(&lock);
         return EINVAL;
@@ -249,6 +250,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->label = attr->ah_attr.grh.flow_label;
         devices[pair->port].class = attr->ah_attr.sl << 8 | attr->ah_attr.grh.traffic_class;
     }
+    if (mask & IBV_QP_PATH_MTU)
+        pair->mtu = attr->path_mtu;
     if (mask & IBV_QP_RQ_PSN)
         pair->expected_psn = attr->rq_psn;
     if (mask & IBV_QP_SQ_PSN)
@@ -294,9 +297,11 @@ int ibv_destroy_qp(struct ibv_qp *qp)
         pthread_mutex_unlock(&lock);
         return EBUSY;
     }
+    held_calls += takes_ns > 0;
     pthread_mutex_unlock(&lock);
     sleep_ns(takes_ns);
     pthread_mutex_lock(&lock);
+    held_calls -= takes_ns > 0;
     if (vendor.leftovers)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     pair->base.state = IBV_QPS_RESET;

@@ -37,6 +37,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int unready;                 /* none can be made ready to send */
     int speed, width;            /* codes of the verbs; 0: 25 Gbit/s, 4 lanes */
     int64_t destroying_ns, failing_ns; /* a queue pair takes so long: to be destroyed, to be put in error */
+    int unfailing; /* no queue pair can be put in error */
     int undying; /* queue pairs: so many times none can be destroyed */
     int64_t pausing_ns; /* the caller, once, when it finds nothing yet of a queue pair in error */
     int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */

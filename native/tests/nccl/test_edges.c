@@ -328,6 +328,13 @@ static void fewer_rails(void)
         /* Of each connection two at each end, and none that is of no use. */
         CHECK_EQUAL(faults_queue_pairs(), 4 + 4 * listens);
     }
+    void *memory;
+    faults_machine(1, &(struct fake_machine){.no_memory = 1}); /* the rail that the other end does not have */
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &memory), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &memory), 0);
+    faults_vanish(1);
+    exchange_for(100);
+    CHECK_EQUAL(drive_logged("is left"), 0);
 }
 
 static void merged_beyond_four(void)

@@ -180,6 +180,67 @@ static void no_locked_memory_to_connect(void)
     exchange();
 }
 
+/* A second communicator comes to the limit, at any of its registrations: it fails, leaves nothing behind, and the
+ * first goes on. */
+static void no_locked_memory_for_another(void)
+{
+    begin();
+    connect_both();
+    exchange();
+    void *first_sender = sender, *first_receiver = receiver, *first_memory = send_memory, *second_memory = receive_memory;
+    int objects = faults_objects();
+    for (int regions = 0; regions < 4; regions++) { /* of 4: one for each rail and end */
+        struct fake_limits limits = NO_LIMITS;
+        listen_again();
+        limits.regions = regions;
+        faults_limit(&limits);
+        CHECK_EQUAL(connecting_fails(), 2);
+        while (regions >= 2 && drive_connect(&net, 0, handle, &sender) == 0) /* the other end learns of it */
+            CHECK(sender == NULL);
+        faults_limit(&NO_LIMITS);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_LISTEN, listener), 0);
+        while (faults_objects() > objects)
+            usleep(1000);
+    }
+    sender = first_sender;
+    receiver = first_receiver;
+    send_memory = first_memory;
+    receive_memory = second_memory;
+    for (int i = 0; i < 10; i++)
+        exchange();
+}
+
+/* One end is stopped for 20 s after any of its calls, and the other one goes on. */
+static void one_end_is_stopped(void)
+{
+    enum { CALLS = 6 };
+    for (int i = 0; i < 2 * CALLS; i++) {
+        int stopped = i % 2, calls[2] = {0};
+        int64_t since = -1;
+        if (fork())
+            continue;
+        begin();
+        for (; sender == NULL || receiver == NULL; nap_for(1000)) {
+            if (since < 0 && calls[stopped] == i / 2)
+                since = ran_ms();
+            bool is_stopped = since >= 0 && ran_ms() - since < 20000;
+            if (sender == NULL && !(is_stopped && stopped == 0) && ++calls[0])
+                CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
+            if (receiver == NULL && !(is_stopped && stopped == 1) && ++calls[1])
+                CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
+        }
+        connect_both();
+        for (int j = 0; j < 10; j++)
+            exchange();
+        close_both();
+        _exit(0);
+    }
+    for (int i = 0, status = 0; i < 2 * CALLS; i++) {
+        CHECK(wait(&status) > 0);
+        CHECK_EQUAL(status, 0);
+    }
+}
+
 static void no_locked_memory(void)
 {
     begin();
@@ -344,6 +405,8 @@ int main(int argc, char **argv)
         {"peers_gid_is_old", peers_gid_is_old}, {"gids_differ", gids_differ},
         {"other_mtu", other_mtu}, {"no_queue_pairs", no_queue_pairs},
         {"no_locked_memory_to_connect", no_locked_memory_to_connect},
+        {"no_locked_memory_for_another", no_locked_memory_for_another},
+        {"one_end_is_stopped", one_end_is_stopped},
         {"no_locked_memory", no_locked_memory}, {"without_a_device", without_a_device},
         {"without_an_address", without_an_address}, {"without_a_neighbour", without_a_neighbour},
         {"own_addresses", own_addresses},

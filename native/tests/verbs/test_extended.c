@@ -49,6 +49,10 @@ static void op_add(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, uint64_t add
 {
     arrived(qp->wr_id, key, to, add);
 }
+static void op_tso(struct ibv_qp_ex *qp, void *header, uint16_t size, uint16_t most)
+{
+    arrived(qp->wr_id, (uintptr_t)header, size, most);
+}
 #ifdef WITH_ATOMIC_WRITE
 static void op_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, const void *data)
 {
@@ -101,6 +105,7 @@ static struct ibv_qp_ex qp = {
     .wr_send = op_send, .wr_send_imm = op_send_imm, .wr_send_inv = op_key, .wr_local_inv = op_key,
     .wr_rdma_write = op_remote, .wr_rdma_read = op_remote, .wr_rdma_write_imm = op_write_imm,
     .wr_atomic_cmp_swp = op_swap, .wr_atomic_fetch_add = op_add, .wr_bind_mw = op_bind,
+    .wr_send_tso = op_tso,
     .wr_set_sge = op_sge, .wr_set_sge_list = op_sges, .wr_set_inline_data = op_inline,
     .wr_set_inline_data_list = op_inlines, .wr_start = op_start, .wr_complete = op_complete,
     .wr_abort = op_abort,
@@ -135,7 +140,11 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
     CHECK(attr->comp_mask == 5);
     return get(cq);
 }
-static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq) { (void)cq; return DONE[next_done - 1].opcode; }
+static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq)
+{
+    CHECK(cq->status == IBV_WC_SUCCESS); /* else it is void */
+    return DONE[next_done - 1].opcode;
+}
 static uint32_t read_byte_len(struct ibv_cq_ex *cq) { (void)cq; return DONE[next_done - 1].bytes; }
 static uint32_t read_qp_num(struct ibv_cq_ex *cq) { (void)cq; return NUMBER; }
 
@@ -186,6 +195,14 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
 {
     (void)context, (void)port, (void)index, (void)gid;
     return -1;
+}
+static struct ibv_qp signals = {.qp_num = NUMBER + 2, .qp_type = IBV_QPT_RC}; /* each of its sends completes */
+
+static int query_qp(struct ibv_qp *of, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+    (void)attr, (void)mask;
+    init->sq_sig_all = of == &signals;
+    return 0;
 }
 static struct ibv_qp_ex *to_ex(struct ibv_qp *of)
 {
@@ -244,6 +261,34 @@ static void test_meetings(void)
     CHECK_EQUAL(watch_destroy_cq((struct ibv_cq *)&cqs[0], destroyed), 0); /* the next one there is another */
 }
 
+static void test_signals(void)
+{
+    struct ibv_send_wr work = {.opcode = IBV_WR_SEND}, *bad;
+    const struct syn_qp_page *page = door_page();
+    begin(&cqs[0]);
+    signals.context = &device.context;
+    for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTR; state++)
+        watch_modified(&signals, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
+    CHECK_EQUAL(page->slots[1].number, signals.qp_num);
+    CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), 0);
+    CHECK_EQUAL(ibv_post_send(&signals, &work, &bad), 0);
+    CHECK_EQUAL(provider.slot->signaled, 0);
+    CHECK_EQUAL(page->slots[1].signaled, 1);
+}
+
+/* One work request is many packets, each of which takes a receive. */
+static void test_tso(void)
+{
+    struct ibv_sge part = {.length = 9000};
+    struct ibv_send_wr work = {.opcode = IBV_WR_TSO, .sg_list = &part, .num_sge = 1, .tso = {.hdr_sz = 54, .mss = 1460}},
+                       *bad;
+    begin(&cqs[0]);
+    CHECK_EQUAL(ibv_post_send(&qp.qp_base, &work, &bad), 0);
+    CHECK_EQUAL(provider.slot->bytes_posted, 9054);
+    CHECK_EQUAL(provider.slot->sent, 0);
+    CHECK_EQUAL(provider.slot->unannounced, 1);
+}
+
 static void test_refusals(void)
 {
     struct ibv_send_wr more = {.opcode = IBV_WR_SEND}, work = {.next = &more, .opcode = IBV_WR_SEND}, *bad;
@@ -288,14 +333,16 @@ static void test_calls(void)
     CALL(2 * 1 + 3 * 2 + 4 * 3, wr_atomic_fetch_add, 1, 2, 3);
     CALL(2 * 1, wr_local_inv, 1);
     CALL(2 * (uintptr_t)&window + 3 * 2 + 4 * (uintptr_t)&info, wr_bind_mw, &window, 2, &info);
+    CALL(2 * (uintptr_t)parts + 3 * 54 + 4 * 1460, wr_send_tso, parts, 54, 1460);
+    CALL(2 * 5 + 3 * 6 + 4 * 90000, wr_set_sge, 5, 6, 90000);
 #undef CALL
     CHECK_EQUAL(qp.wr_complete(&qp), 0);
-    CHECK_EQUAL(provider.calls, 17);
+    CHECK_EQUAL(provider.calls, 19);
     const struct syn_qp_slot *slot = provider.slot;
     CHECK_EQUAL(slot->sent, 4);
-    CHECK_EQUAL(slot->unannounced, 6);
+    CHECK_EQUAL(slot->unannounced, 7);
     CHECK_EQUAL(slot->signaled, 2);
-    CHECK_EQUAL(slot->bytes_posted, 7 + 21 + 400 + 304 + 7000);
+    CHECK_EQUAL(slot->bytes_posted, 7 + 21 + 400 + 304 + 7000 + 54 + 90000);
     CHECK_EQUAL(slot->flags & SYN_QP_SENDS_INEXACT, 0);
 }
 
@@ -410,7 +457,7 @@ static void test_queues(void)
 
 int main(void)
 {
-    static const struct watch_verbs VERBS = {.query_gid = query_gid, .qp_to_qp_ex = to_ex};
+    static const struct watch_verbs VERBS = {.query_gid = query_gid, .qp_to_qp_ex = to_ex, .query_qp = query_qp};
     device = (struct verbs_context){
         .sz = sizeof device, .create_cq_ex = create_cq_ex,
         .context = {.abi_compat = __VERBS_ABI_IS_EXTENDED,
@@ -421,6 +468,8 @@ int main(void)
     cqs[0].context = &device.context;
     test_stamps();
     test_meetings();
+    test_signals();
+    test_tso();
     test_refusals();
     test_calls();
 #ifdef WITH_ATOMIC_WRITE

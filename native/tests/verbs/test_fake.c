@@ -1,6 +1,7 @@
 /* The interposer's exported functions over the fake provider: what programs see is what they saw
  * before, and the page shows what they did. SYNTONY_VERBS_LIBRARY names the provider. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -60,11 +61,21 @@ static void open_end(struct end *end, int port)
     end->qp->qp_type = IBV_QPT_RC;
 }
 
+static void receive(struct end *end)
+{
+    struct ibv_sge sge = {(uintptr_t)end->memory, 256, end->mr->lkey};
+    struct ibv_recv_wr work = {.wr_id = 5, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK_EQUAL(ibv_post_recv(end->qp, &work, &bad), 0);
+}
+
+/* With so many receives that are posted before it is ready. */
 static void connect_end(struct end *end, const struct end *peer, int port, uint32_t psn,
-                        uint32_t peer_psn)
+                        uint32_t peer_psn, int receives)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
     CHECK_EQUAL(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), 0);
+    while (receives-- > 0)
+        receive(end);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .dest_qp_num = peer->qp->qp_num,
                                 .rq_psn = peer_psn, .ah_attr = {.is_global = 1, .port_num = 1}};
     attr.ah_attr.grh.dgid.raw[0] = 0xfe;
@@ -73,13 +84,6 @@ static void connect_end(struct end *end, const struct end *peer, int port, uint3
                                                    IBV_QP_RQ_PSN), 0);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .sq_psn = psn};
     CHECK_EQUAL(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN), 0);
-}
-
-static void receive(struct end *end)
-{
-    struct ibv_sge sge = {(uintptr_t)end->memory, 256, end->mr->lkey};
-    struct ibv_recv_wr work = {.wr_id = 5, .sg_list = &sge, .num_sge = 1}, *bad;
-    CHECK_EQUAL(ibv_post_recv(end->qp, &work, &bad), 0);
 }
 
 static int post(struct end *end, enum ibv_wr_opcode opcode, uint32_t length, unsigned flags)
@@ -113,7 +117,6 @@ static const struct syn_qp_slot *slot_of(const struct end *end)
 
 static void test_counts(struct end *a, struct end *b)
 {
-    receive(b);
     receive(b);
     CHECK_EQUAL(post(a, IBV_WR_SEND, 100, IBV_SEND_SIGNALED), 0);
     struct ibv_wc wc = wait_one(b);
@@ -161,7 +164,7 @@ static void test_errors(struct end *a)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
     CHECK_EQUAL(ibv_modify_qp(a->qp, &attr, IBV_QP_STATE), 0);
     CHECK(slot_of(a) == NULL);
-    connect_end(a, a, 0, 3, 3);
+    connect_end(a, a, 0, 3, 3, 0);
     CHECK(slot_of(a) == slot && slot->generation > before && slot->errors == 0 && slot->sent == 0);
 }
 
@@ -224,6 +227,46 @@ static uint32_t test_many(struct end *a)
         CHECK_EQUAL(ibv_destroy_qp(many[i]), 0);
     CHECK(slot_of(a) != NULL);
     return page->left_out - before;
+}
+
+static struct ibv_cq some_queue;
+static struct ibv_qp some_pair = {.qp_num = 0x777, .qp_type = IBV_QPT_RC, .recv_cq = &some_queue};
+static int refusal;
+
+static void begin_some_pair(void)
+{
+    for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTR; state++)
+        watch_modified(&some_pair, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
+}
+
+static int pair_is_replaced(struct ibv_qp *pair)
+{
+    CHECK(pair == &some_pair);
+    if (refusal == 0)
+        begin_some_pair();
+    return refusal;
+}
+
+static int queue_is_replaced(struct ibv_cq *queue)
+{
+    CHECK(refusal || table_add_queue(queue) != NULL);
+    return refusal;
+}
+
+/* While one is destroyed another one may be given its number, or its memory: that one is watched. So is one that
+ * could not be destroyed. */
+static void test_destroying(const struct end *a)
+{
+    const struct end some = {.qp = &some_pair};
+    some_pair.context = a->context;
+    begin_some_pair();
+    uint64_t generation = slot_of(&some)->generation;
+    for (refusal = EBUSY; slot_of(&some)->generation == generation; refusal = 0) {
+        CHECK_EQUAL(watch_destroy_qp(&some_pair, pair_is_replaced), refusal);
+        CHECK_EQUAL(watch_destroy_cq(&some_queue, queue_is_replaced), refusal);
+        CHECK(slot_of(&some) != NULL && table_queue(&some_queue) != NULL);
+    }
+    CHECK_EQUAL(refusal, 0);
 }
 
 static void load(void)
@@ -291,8 +334,8 @@ int main(int argc, char **argv)
     open_end(&a, 0);
     open_end(&b, 1);
     CHECK(is_watched(a.context));
-    connect_end(&a, &b, 1, 7, 8);
-    connect_end(&b, &a, 0, 8, 7);
+    connect_end(&a, &b, 1, 7, 8, 0);
+    connect_end(&b, &a, 0, 8, 7, 1);
     test_counts(&a, &b);
     test_errors(&a);
     test_threads(&a);
@@ -300,6 +343,7 @@ int main(int argc, char **argv)
     uint32_t left_out = test_many(&a);
     CHECK_EQUAL(test_many(&a), left_out); /* places are given back */
     test_devices();
+    test_destroying(&a);
     close_end(&a);
     close_end(&b);
     const struct syn_qp_page *page = door_page();
