@@ -139,14 +139,16 @@ class Hook:
 
         @functools.wraps(function)
         def destroy_process_group(group=None, *args, **kwargs):
-            whole = group is None or group is self._default_group()
             try:
-                return function(group, *args, **kwargs)
-            finally:
-                for known in self._known:
-                    for key, each in list(known.items()):
-                        if whole or each[0] is group:
-                            known.pop(key, None)
+                whole = group is None or group is self._default_group()
+            except Exception:  # there is none
+                whole = True
+            result = function(group, *args, **kwargs)
+            for known in self._known:
+                for key, each in list(known.items()):
+                    if whole or each[0] is group:
+                        known.pop(key, None)
+            return result
 
         return destroy_process_group
 

@@ -71,7 +71,8 @@ class Watched:
         if hooked:
             common |= {"SYNTONY_AGENT": str(self._place / "agent"), "SYNTONY_JOB": "night",
                        "PYTHONPATH": hooked_path({})}  # fmt: skip
-        launched = [{}] if self._start else [{"RANK": str(rank)} for rank in range(RANKS)]
+        launched: list[dict[str, str]] = [{"RANK": str(rank)} for rank in range(RANKS)]
+        launched = [{}] if self._start else launched
         argv = [*self._argv, self._start] if self._start else self._argv
         processes = []
         for environ in launched:
@@ -110,8 +111,9 @@ def test_nothing_is_said_of_a_program_without_a_fault(
     assert {each for each in hooked.said if each[0] == "hang"} == set()
 
 
-@pytest.mark.parametrize("what", ["actors", "server", "evaluates", "shards", "forms", "loads"])
+@pytest.mark.parametrize("what", ["actors", "server", "shards", "forms"])
 def test_the_rank_that_does_not_come_is_named(tmp_path: Path, what: str) -> None:
+    """In backward passes of `DistributedDataParallel` it cannot be."""
     watched = Watched(tmp_path, what, "stuck")
     watched.run(until=HANGS)
     assert HANGS in watched.said
