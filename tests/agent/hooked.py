@@ -40,7 +40,7 @@ def names() -> None:
 
 
 def peers() -> None:
-    """With ranks 1 and 3; one receive from any rank, and one of which nobody says whose it was."""
+    """With ranks 1 and 3; one receive from any rank that waits for it, one that is begun ahead."""
     dist.init_process_group("gloo")
     dist.send(Tensor(), 3)
     dist.recv(Tensor(), src=1)
@@ -49,7 +49,8 @@ def peers() -> None:
     operations = dist.P2POp(dist.isend, Tensor(), 3), dist.P2POp(dist.irecv, Tensor(), 3)
     for work in dist.batch_isend_irecv(list(operations)):
         work.wait()
-    dist.irecv(Tensor())
+    dist.irecv(Tensor()).wait()
+    dist.irecv(Tensor(), 3).wait()
 
 
 def many_peers() -> None:
@@ -58,6 +59,35 @@ def many_peers() -> None:
         if other != 2:
             dist.isend(Tensor(), other)
     dist.all_reduce(Tensor())
+
+
+def groups() -> None:
+    """Of ranks 0 to 2, again, and of others; then all are destroyed, and formed again."""
+    kept = [dist.new_group([0, 1, 2])]
+    dist.all_reduce(Tensor(), group=kept[0])
+    dist.new_group(ranks=[2, 1, 0])
+    dist.new_group([0, 3])
+    dist.monitored_barrier()
+    dist.isend(Tensor(), 3)
+    known = [weakref.ref(each) for each in (kept.pop(), dist.distributed_c10d._get_default_group())]
+    dist.destroy_process_group(known[0]())
+    print(known[0]() is None, flush=True)
+    dist.destroy_process_group()
+    print(known[1]() is None, flush=True)
+    dist.all_reduce(Tensor())
+    dist.new_group()
+
+
+def forks_ranks() -> None:
+    """Before any operation, as launchers do that have imported torch."""
+    child = os.fork()
+    if not child:
+        dist.all_reduce(Tensor())
+        print("ready", flush=True)
+        sys.stdin.readline()
+        os._exit(0)
+    os.waitpid(child, 0)
+    os._exit(0)
 
 
 def lets_go() -> None:
@@ -142,8 +172,9 @@ def long() -> None:
 
 os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the program has begun
 MODES: dict[str, Callable[[], object]] = {
-    "work": work, "names": names, "peers": peers, "many_peers": many_peers,
+    "work": work, "names": names, "peers": peers, "many_peers": many_peers, "groups": groups,
     "lets_go": lets_go, "arrives": arrives, "dies": dies, "errors": errors, "forks": forks,
+    "forks_ranks": forks_ranks,
     "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()

@@ -365,16 +365,39 @@ def test_sends_and_receives_are_operations_of_each_direction(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
     with hooked(tmp_path, "peers", MASTER_ADDR="h0", MASTER_PORT="29500"):
-        rows = Gathered(jobs).of(COLLECTIVE, 8)
+        rows = Gathered(jobs).of(COLLECTIVE, 12)
     told = sorted((row["comm"], row["seq"], row["op"], row["ranks"], row["bytes"]) for row in rows)
     assert told == [
+        ("0.p2p *>2", 0, "recv", 4, 100), ("0.p2p *>2", 1, "recv", 4, 100),
         ("0.p2p 1>2", 0, "recv", 2, 100), ("0.p2p 1>2", 1, "recv", 2, 100),
         ("0.p2p 2>3", 0, "send", 2, 100), ("0.p2p 2>3", 1, "isend", 2, 100),
         ("0.p2p 2>3", 2, "send", 2, 100), ("0.p2p 3>2", 0, "recv", 2, 100),
+        ("0.p2p 3>2", 1, "recv", 2, 100), ("0.p2p 3>2", 2, "recv", 2, 100),
         ("rendezvous h0:29500", 0, "rendezvous", 4, 0),
         ("rendezvous h0:29500", 1, "init_process_group", 4, 0),
     ]  # fmt: skip
-    assert sum(row["dropped"] for row in rows) == 1
+    assert all(row["done_ns"] for row in rows)
+    assert sum(row["dropped"] for row in rows) == 0
+
+
+def test_groups_are_recorded_where_they_are_formed_and_forgotten_once_they_are_destroyed(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "groups") as said:
+        rows = Gathered(jobs).of(COLLECTIVE, 7)
+    assert said == ["True", "True"], "their connections and threads are not kept"
+    assert sorted((row["comm"], row["seq"], row["op"], row["ranks"]) for row in rows) == [
+        ("0.0-3:1", 0, "barrier", 4), ("0.0-3:1#2", 0, "all_reduce", 4),
+        ("0.p2p 2>3", 0, "isend", 2), ("1.0-3:1", 0, "all_reduce", 4),
+        ("new_group.0-2:1", 0, "new_group", 3), ("new_group.0-2:1", 1, "new_group", 3),
+        ("new_group.0-3:1", 0, "new_group", 4),
+    ]  # fmt: skip
+
+
+def test_a_rank_that_a_launcher_has_forked_is_recorded(jobs: JobTelemetry, tmp_path: Path) -> None:
+    with hooked(tmp_path, "forks_ranks"):
+        (row,) = Gathered(jobs).of(COLLECTIVE)
+    assert (row["op"], row["rank"]) == ("all_reduce", 2)
 
 
 def test_collectives_have_room_however_many_ranks_send_to_each_other(

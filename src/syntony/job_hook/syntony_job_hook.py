@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import weakref
-import zlib
 from typing import Any
 
 from syntony_job_page import (  # type: ignore[import-not-found]
@@ -48,12 +47,13 @@ OPERATIONS = (
     ("all_to_all", "all_to_all", 1, "input_tensor_list", 2),
     ("all_to_all_single", "all_to_all", 1, "input", 4),
     ("barrier", "barrier", -1, "", 0),
+    ("monitored_barrier", "barrier", -1, "", 0),
 )
 RENAMED = {"all_gather_into_tensor": "all_gather_single",
            "reduce_scatter_tensor": "reduce_scatter_single"}  # fmt: skip
 """Since torch 2.13, in which functions of the old names call those of the new ones."""
 NAMES = (*dict.fromkeys(row[1] for row in OPERATIONS), *(name for name, _ in BETWEEN),
-         "rendezvous", "init_process_group")  # fmt: skip
+         "rendezvous", "init_process_group", "new_group")  # fmt: skip
 """Operations by their number in records."""
 ASK_NS = 50_000_000
 """Minimum interval of backward passes for which DDP is queried: a query takes 10 to 60 µs, more
@@ -65,14 +65,16 @@ STEPPED_NS = 1_000_000
 
 
 class Hook:
-    """State of this process. `page` is None until there is something to report, and in forked
-    children."""
+    """State of this process. `page` is None until there is something to report, and in children
+    that a rank forked."""
 
     def __init__(self, path):
         self._path = path
         self.page: Any = None
         self._lock = threading.Lock()
         self._groups: Any = {}
+        self._known: Any = ()
+        """What knows groups, by any key: the first of each value."""
         self._names: Any = collections.Counter()
         self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
@@ -91,7 +93,8 @@ class Hook:
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self):
-        self.page, self._forked = None, True
+        self._forked = self._forked or self.page is not None
+        self.page = None
 
     def _ready(self, place=None):
         """The page, made on first use. `place`: rank and ranks, where torch does not know them
@@ -121,11 +124,33 @@ class Hook:
             if found is not None:
                 number = NAMES.index(name)
                 setattr(module, function, self._wrapped(found, number, place, payload, group))
-        Pairs(self).wrap(module, NAMES.index)
-        Meeting(self, NAMES.index).wrap(module)
+        pairs, meeting = Pairs(self), Meeting(self, NAMES.index)
+        pairs.wrap(module, NAMES.index)
+        meeting.wrap(module)
+        self._known = self._groups, pairs.known, meeting.groups
+        if hasattr(module, "destroy_process_group"):
+            module.destroy_process_group = self._destroying(module.destroy_process_group)
 
     def wrap_functional(self, module):  # noqa: ARG002 - importing it declares them
         Functional(self).wrap(sys.modules["torch"].ops._c10d_functional, NAMES.index)
+
+    def _destroying(self, function):
+        """A group that is known here would keep its threads and connections."""
+
+        @functools.wraps(function)
+        def destroy_process_group(group=None, *args, **kwargs):
+            try:
+                whole = group is None or group is self._default_group()
+            except Exception:  # there is none
+                whole = True
+            result = function(group, *args, **kwargs)
+            for known in self._known:
+                for key, each in list(known.items()):
+                    if whole or each[0] is group:
+                        known.pop(key, None)
+            return result
+
+        return destroy_process_group
 
     def _wrapped(self, function, operation, place, payload, group_place):
         @functools.wraps(function)
@@ -193,8 +218,7 @@ class Hook:
 
     def _new_comm(self, page, group, prefix=""):
         ranks = list(self._c10d.get_process_group_ranks(group))
-        which = spelled(ranks) or "{:08x}".format(zlib.crc32(repr(ranks).encode()))
-        name = "{}{}.{}".format(prefix, getattr(group, "group_name", ""), which)
+        name = "{}{}.{}".format(prefix, getattr(group, "group_name", ""), spelled(ranks))
         return self._named(page, name, len(ranks))
 
     def _named(self, page, text, ranks):

@@ -3,11 +3,13 @@ functional collectives (DTensor, compiled graphs), and how ranks find each other
 `syntony_job_hook`."""
 
 import functools
+import itertools
 import os
 import re
 import threading
 import time
 import weakref
+import zlib
 from typing import Any
 
 from syntony_job_page import BEGIN, WAIT  # type: ignore[import-not-found]
@@ -40,7 +42,9 @@ class Pairs:
 
     def __init__(self, hook):
         self._hook = hook
-        self._pairs: Any = {}
+        self.known: Any = {}
+        """Group and other rank as called → group, communicator, numbers of its operations."""
+        self._recv = 0
         self._directions = 0
         """Those between two ranks so far."""
         self._works: Any = {}
@@ -51,6 +55,7 @@ class Pairs:
 
     def wrap(self, module, number):
         """Args: `number` gives an operation's."""
+        self._recv = number("recv")
         for name, way in BETWEEN:
             found = getattr(module, name, None)
             if found is not None:
@@ -70,17 +75,24 @@ class Pairs:
             found = works.pop(id(work), None) if works else None
             if page is None or found is None or found[0]() is not work:
                 return function(work, *args, **kwargs)
+            began_ns = time.monotonic_ns()
             for comm, operation, seq, _ in found[1]:
-                page.put(WAIT, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
+                page.put(WAIT, operation, comm, seq, 0, began_ns, 0, 0)
             result = function(work, *args, **kwargs)
             for comm, operation, seq, on_gpu in found[1]:
                 if not on_gpu:  # there only the stream waits
                     page.end(comm, operation, seq)
+            if found[2] is not None:
+                try:
+                    self._came(*found[2], began_ns, None, work._source_rank())
+                except Exception:
+                    pass
             return result
 
         return wait
 
-    def _returned(self, opened, work):
+    def _returned(self, opened, work, of_any=None):
+        """Args: `of_any`: what is known of a receive from any rank, for `_came`."""
         if not hasattr(work, "is_completed"):
             self._hook._returned(opened, work)
         else:
@@ -93,7 +105,7 @@ class Pairs:
                 return
             while len(self._works) >= MOST_UNWAITED:
                 self._works.pop(next(iter(self._works)), None)
-            self._works[id(work)] = weakref.ref(work), [opened]
+            self._works[id(work)] = weakref.ref(work), [opened], of_any
 
     def _wrapped(self, function, operation, way):
         of_thread = self._thread
@@ -103,9 +115,10 @@ class Pairs:
             within = getattr(of_thread, "within", None)
             if within is False:
                 return function(tensor, *args, **kwargs)
-            opened, began_ns = None, time.monotonic_ns()
+            opened, began_ns, where = None, time.monotonic_ns(), None
             try:
-                opened = self._begin(operation, way, tensor, self._where(way, args, kwargs))
+                where = self._where(way, args, kwargs)
+                opened = self._begin(operation, way, tensor, where)
             except Exception:  # the program's own errors are the program's
                 pass
             if within is None:
@@ -117,11 +130,15 @@ class Pairs:
             try:
                 if within is not None:
                     within.append(opened)
-                elif opened is not None:
+                elif opened is None:
+                    pass
+                elif where[:2] != (None, None):
                     self._returned(opened, result)
-                elif way == "src":
-                    self._from_any(operation, tensor, self._where(way, args, kwargs), began_ns,
-                                   result)  # fmt: skip
+                elif type(result) is int:
+                    self._hook.page.end(*opened[:3])
+                    self._came(_size(tensor), where[2], began_ns, result)
+                else:
+                    self._returned(opened, result, (_size(tensor), where[2]))
             except Exception:
                 pass
             return result
@@ -169,16 +186,15 @@ class Pairs:
         if group is None:
             group = hook._default_group()
         key = id(group), way, peer, place
-        known = self._pairs.get(key)
+        known = self.known.get(key)
         if known is None:
-            if peer is None:
-                if place is None:
-                    return None, 0  # from any rank
+            if peer is None and place is not None:
                 peer = hook._c10d.get_global_rank(group, place)
             known = self._pair(key, group, way, peer)
         return known[1], next(known[2])
 
     def _pair(self, key, group, way, peer):
+        """`peer` is None: a receive from any rank."""
         hook = self._hook
         page = hook._ready()
         if page is None or hook._c10d.get_rank(group) < 0:
@@ -187,29 +203,27 @@ class Pairs:
         ends = (rank, peer) if way == "dst" else (peer, rank)
         with hook._lock:
             plain = id(group), ends
-            known = self._pairs.get(plain)
+            known = self.known.get(plain)
             if known is None:
                 text = "{}.p2p {}>{}".format(getattr(group, "group_name", ""), *ends)
+                text = text.replace("None", "*")
                 comm = None
                 if ends[0] != ends[1]:
                     self._directions += 1
                     room = self._directions <= MOST_PAIRS
-                    comm = hook._named(page, text, 2) if room else page.lose()
-                known = self._pairs[plain] = group, comm, iter(range(1 << 62))
-            self._pairs[key] = known
+                    ranks = 2 if peer is not None else hook._c10d.get_world_size(group)
+                    comm = hook._named(page, text, ranks) if room else page.lose()
+                known = self.known[plain] = group, comm, iter(range(1 << 62))
+            self.known[key] = known
         return known
 
-    def _from_any(self, operation, tensor, where, began_ns, rank):
-        """A receive from any rank, of which only the end says from which."""
-        if where[:2] != (None, None):
-            return
-        if type(rank) is int and rank >= 0:
-            comm, seq = self._next("src", rank, None, where[2])
-            if comm is not None:
-                self._hook.page.put(BEGIN, operation, comm, seq, _size(tensor), began_ns, 0, 0)
-                self._hook.page.end(comm, operation, seq)
-        elif self._hook.page is not None:
-            self._hook.page.lose()
+    def _came(self, size, group, began_ns, peer, place=None):
+        """The rank from which a receive from any rank came: it is the next one of that direction.
+        Their order is known only then."""
+        comm, seq = self._next("src", peer, place, group)
+        if comm is not None:
+            self._hook.page.put(BEGIN, self._recv, comm, seq, size, began_ns, 0, 0)
+            self._hook.page.end(comm, self._recv, seq)
 
 
 class Functional:
@@ -330,8 +344,13 @@ class Meeting:
         self._comms: Any = {}
         self._seq = 0
         self._open: Any = None
+        self._new = number("new_group")
+        self.groups: Any = {}
+        """Ranks of a group → the default group, the communicator in which they form it, numbers."""
 
     def wrap(self, module):
+        if hasattr(module, "new_group"):
+            module.new_group = self._grouped(module.new_group)
         if hasattr(module, "init_process_group"):
             module.init_process_group = self._formed(module.init_process_group)
         if hasattr(module, "rendezvous"):
@@ -367,6 +386,41 @@ class Meeting:
                 yield each
 
         return rendezvous
+
+    def _grouped(self, function):
+        """With gloo the ranks of the group wait for each other there; others have no part in it."""
+
+        @functools.wraps(function)
+        def new_group(*args, **kwargs):
+            opened = None
+            try:
+                opened = self._begin_group(args[0] if args else kwargs.get("ranks"))
+            except Exception:  # the program's own errors are the program's
+                pass
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if opened is not None:
+                    self._hook.page.end(*opened)
+
+        return new_group
+
+    def _begin_group(self, ranks):
+        hook = self._hook
+        page, world = hook._ready(), hook._default_group()
+        members = range(hook._c10d.get_world_size()) if ranks is None else sorted(ranks)
+        if page is None or hook._c10d.get_rank() not in members:
+            return None
+        with hook._lock:
+            known = self.groups.get(tuple(members))
+            if known is None:
+                comm = hook._named(page, "new_group." + spelled(members), len(members))
+                known = self.groups[tuple(members)] = world, comm, itertools.count()
+        if known[1] is None:
+            return None
+        seq = next(known[2])
+        page.put(BEGIN, self._new, known[1], seq, 0, time.monotonic_ns(), 0, 0)
+        return known[1], self._new, seq
 
     def _begin(self, given):
         method = given.get("init_method") or "env://"
@@ -431,10 +485,12 @@ def _address(method):
 
 
 def spelled(ranks):
-    """A communicator's ranks, if they are evenly spaced; empty: they are not."""
+    """A communicator's ranks, or a checksum of them if they are not evenly spaced."""
     apart = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     even = apart > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, apart))
-    return "{}-{}:{}".format(ranks[0], ranks[-1], apart) if even else ""
+    if not even:
+        return "{:08x}".format(zlib.crc32(repr(list(ranks)).encode()))
+    return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
 
 
 def _size(tensor):

@@ -39,6 +39,7 @@ BEGIN, END, STEP, WAIT = 1, 2, 3, 4
 NAMES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter",
     "all_to_all", "barrier", "send", "isend", "recv", "irecv", "rendezvous", "init_process_group",
+    "new_group",
 )  # fmt: skip
 """Operations by their number."""
 WAITED = {"isend": "send", "irecv": "recv"}

@@ -130,6 +130,8 @@ def process_rows(
                 "state": each["state"] or None,
                 "ended": bool(each["ended"]),
                 "lived_ns": known(each["lived_ns"]),
+                "cpu_ns": each["cpu_ns"],
+                "runq_ns": each["runq_ns"],
                 "exit_status": known(each["exit_status"]),
                 "handles_term": None
                 if (term := known(each["handles_term"])) is None

@@ -25,6 +25,8 @@ end."""
 FEW_READINGS = 3
 """Minimum readings in a row that show a process as stopped, or waiting for a disk; fewer may do so
 by chance."""
+NEWEST = 2
+"""Readings of which the processor time counts: the newest four seconds."""
 NOT_BY_ITSELF = {Manner.ORDERLY, Manner.ASKED}
 """How a rank ends for another reason than that a process which it started lacked memory."""
 STATES = {
@@ -40,6 +42,14 @@ class Held(NamedTuple):
 
     state: str
     since_ns: int
+
+
+class Computed(NamedTuple):
+    """Processor time of a rank's processes in some readings, as shares of their time."""
+
+    cpu: float
+    queued: float
+    """Threads waited for a core."""
 
 
 class RankEnd(NamedTuple):
@@ -70,6 +80,7 @@ class Processes:
         """Rank → its processes by host and number → rows in order."""
         hosts = table.codes("host").codes.tolist()
         self._pid = np.nan_to_num(table.numbers("pid"))
+        self._cpu_ns, self._queued_ns = table.numbers("cpu_ns"), table.numbers("runq_ns")
         for row in np.argsort(self._at_ns, kind="stable").tolist():
             process = hosts[row], int(self._pid[row])
             self._rows[int(self._rank[row])][process].append(row)
@@ -184,6 +195,19 @@ class Processes:
         """Those of these ranks that have not ended, and of which no later reading is there: their
         host may have failed before."""
         return {rank for rank in ranks if self._heard_ns.get(rank, since_ns) < since_ns}
+
+    def computed(self, rank: int, since_ns: int) -> Computed | None:
+        """Processor time in the newest `NEWEST` readings of a rank, all of which began after an
+        instant; None: there are fewer, or it is not recorded."""
+        known = (self._rank == rank) & (self._at_ns >= since_ns) & np.isfinite(self._cpu_ns)
+        begins = np.unique(self._at_ns[known])[-NEWEST:]
+        rows = np.flatnonzero(known & np.isin(self._at_ns, begins))
+        if len(begins) < NEWEST:
+            return None
+        length_ns = (self._last_ns - self._at_ns)[rows].sum() * NEWEST / len(rows)
+        cpu, queued = (float(each[rows].sum() / length_ns)
+                       for each in (self._cpu_ns, self._queued_ns))  # fmt: skip
+        return Computed(cpu, queued)
 
     @cached_property
     def held(self) -> dict[int, Held]:

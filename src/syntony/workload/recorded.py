@@ -42,6 +42,7 @@ from syntony.workload.process_rows import (
 from syntony.workload.queue_pair_flows import queue_pair_flows
 from syntony.workload.round_trips import Second, one_way, with_probes
 from syntony.workload.schema import FORMAT, NOT_KNOWN, TABLES, VERSION
+from syntony.workload.stages import is_from_any
 
 SETTLE_NS = 4 * S
 """Events this shortly before now may not have arrived from all hosts."""
@@ -255,6 +256,8 @@ def _collectives(
     if earlier:
         notes.append(f"{earlier} collectives of earlier processes of their ranks are left out")
     for each in newest.values():
+        if is_from_any(each["comm"]) and each["done_ns"]:
+            continue  # it is in the communicator of the rank that sent
         yield {
             "comm": each["comm"],
             "seq": each["seq"],

@@ -172,6 +172,8 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _optional("exit_status", "number", "its exit status; below 0: the signal that ended it"),
         _optional("oom_killed", "flag", "the kernel killed it for lack of memory"),
         _optional("handles_term", "flag", "it handles SIGTERM"),
+        _optional("cpu_ns", "number", "CPU time of its threads in the window"),
+        _optional("runq_ns", "number", "run-queue delay of its threads in the window"),
     ),
     "steps": (
         _required("step", "whole", "number of the step"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syntony.model import format_ns
 from syntony.workload.diagnose import Diagnosis
-from syntony.workload.verdict import FaultClass, Verdict
+from syntony.workload.verdict import WAITS, FaultClass, Verdict
 
 ALONE = "no operation of all ranks was open then"
 
@@ -27,18 +27,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
             else "`sacct` and the launcher's output may say who did.",
         )  # fmt: skip
     if not result.verdicts:
-        blind = sorted({gap.table for gap in result.gaps if gap.limits})
-        if not blind:
-            return (
-                f"Nothing is wrong with {job}, as far as the last {span} show.",
-                "Every table that a verdict could come from was recorded.",
-                "If it is slow nevertheless, compare it with an earlier run of the same job.",
-            )
-        return (
-            f"It is undetermined whether anything slows {job} down: the last {span} show nothing.",
-            f"Not recorded: {', '.join(blind)}.",
-            "The notes say what cannot be concluded without them.",
-        )
+        return _without_verdict(job, result, span)
     first = result.verdicts[0]
     cost = _cost(first, over=result.over)
     if first.evidence[0].signal == "exit_status":
@@ -63,6 +52,27 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         f"{job} {state} because of {_name(first)}{_other_causes(len(result.verdicts) - 1)}.",
         f"{_capital(first.evidence[0].text)}{cost}.",
         f"To do: {first.action}.",
+    )
+
+
+def _without_verdict(job: str, result: Diagnosis, span: str) -> tuple[str, str, str]:
+    if waits := [gap.reason for gap in result.gaps if gap.limits == WAITS]:
+        return (
+            f"{job} waits, and it is undetermined {WAITS}.",
+            f"{_capital(waits[0])}.",
+            "If it should not take that long, look at that rank's process (py-spy).",
+        )
+    blind = sorted({gap.table for gap in result.gaps if gap.limits})
+    if not blind:
+        return (
+            f"Nothing is wrong with {job}, as far as the last {span} show.",
+            "Every table that a verdict could come from was recorded.",
+            "If it is slow nevertheless, compare it with an earlier run of the same job.",
+        )
+    return (
+        f"It is undetermined whether anything slows {job} down: the last {span} show nothing.",
+        f"Not recorded: {', '.join(blind)}.",
+        "The notes say what cannot be concluded without them.",
     )
 
 

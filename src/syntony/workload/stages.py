@@ -17,6 +17,11 @@ def pair_of(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def is_from_any(name: str) -> bool:
+    """Whether a rank waits in such a communicator for whichever other rank sends."""
+    return ".p2p *>" in name
+
+
 def stages(names: Iterable[str]) -> dict[int, tuple[int, int]]:
     """Rank → number of ranks that send to each other, and its distance from the first of them:
     equal for ranks at the same place of pipelines that are alike.

@@ -24,7 +24,7 @@ def sole(ranks: Ranks, comm: Comm) -> bool:
     """Whether an operation of the communicator may end for one rank without the others, so that a
     rank that has not come matters only if another waits."""
     op = str(ranks.table.codes("op").at(int(comm.row.max())))
-    return comm.name.startswith(MEETING) or both_ends(op) == P2P
+    return comm.name.startswith(MEETING) or both_ends(op) in {P2P, "new_group"}
 
 
 def prepared(ranks: Ranks, comm: Comm) -> Comm:

@@ -9,8 +9,9 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
+from syntony.workload.classes._excuses import excuse
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
-from syntony.workload.classes._peers import MEETING, prepared, waiting_ranks
+from syntony.workload.classes._peers import MEETING, prepared, waiting_ranks, waits
 from syntony.workload.classes._progress import (
     LONGER,
     MIN_SILENCE_NS,
@@ -39,8 +40,8 @@ from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
 from syntony.workload.ranks import Comm, Ranks
-from syntony.workload.stages import pair_of
-from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.stages import is_from_any, pair_of
+from syntony.workload.verdict import WAITS, Evidence, FaultClass, RuleFinding, confidence
 
 ACTION_GONE = (
     "look why that rank ended (its output, exit status, kernel log: out of memory, Xid), or whether"
@@ -99,6 +100,9 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
         waiting |= waiting_ranks(ranks, comm, seq)
     if ends and facts.processes is not None:
         waiting |= facts.processes.ended.keys()  # because of the first of them
+    anyone = set[int]().union(*(each.ranks[waits(ranks, each).any(axis=1)].tolist()
+                                for each in ranks.comms if is_from_any(each.name)))  # fmt: skip
+    waiting |= anyone
     meeting = no_meeting(facts, ranks, stuck)
     found = []
     for comm, kind, seq, lost in stuck:
@@ -107,7 +111,7 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
         finding = (
             _desync(facts, ranks, comm, kind, seq)
             or _held(facts, comm, seq)
-            or _missing(facts, comm, seq, waiting, lost)
+            or _missing(facts, comm, seq, waiting, lost, anyone=anyone)
         )
         if finding is not None:
             found.append(finding)
@@ -122,7 +126,7 @@ def _without_progress(
     """Findings of ranks without which an operation cannot end, since they are gone; other
     communicators that make no progress; ranks that wait because of the former."""
     ends, stuck, waiting = list[RuleFinding](), list[Stuck](), set[int]()
-    for comm in (prepared(ranks, each) for each in ranks.comms):
+    for comm in (prepared(ranks, each) for each in ranks.comms if not is_from_any(each.name)):
         kind, lost = kinds_of(ranks, comm), lost_ranks(ranks, comm)
         seq = first_open(comm, lost)
         # Ranks that call different operations end by themselves, whichever is the first.
@@ -382,21 +386,34 @@ def _desync(
 
 
 def _missing(
-    facts: BundleFacts, comm: Comm, seq: int, waiting: set[int], lost: Flags
+    facts: BundleFacts, comm: Comm, seq: int, waiting: set[int], lost: Flags, *, anyone: set[int]
 ) -> RuleFinding | None:
-    """Ranks that never enqueued it, as far as is known, and do not wait elsewhere themselves."""
+    """Ranks that never enqueued it, as far as is known, and do not wait elsewhere themselves.
+    `anyone`: ranks that wait for whichever other one sends."""
+    ranks = facts.ranks
+    assert ranks is not None  # noqa: S101 - a communicator
     absent = [int(rank) for rank in comm.ranks[~comm.present[:, seq] & ~lost]]
     roots = [rank for rank in absent if rank not in waiting]
+    where = f"operation {comm.seqs[seq]} of {comm.name}"
+    text = f"{where}: {len(comm.ranks) - len(absent)} of {len(comm.ranks)} ranks"
     if absent and not roots:
-        return None  # they wait in another communicator, which is named instead
-    text = f"operation {comm.seqs[seq]} of {comm.name}: {len(comm.ranks) - len(absent)} of"
-    if roots:
-        text += f" {len(comm.ranks)} ranks wait since it was enqueued"
-        evidence = Evidence("seq", text), *_unseen(facts, comm, roots)
-        return hang_finding(facts, comm, seq, roots, evidence=evidence)
-    text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
-    return hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),), sure=False,
-                    other="all ranks have the same operation")  # fmt: skip
+        # They wait in another communicator, which is named instead, or for any rank.
+        roots = sorted(ranks.host.keys() - waiting) if anyone & {*absent} else []
+        if len(roots) != 1:
+            return None
+        text = f"rank {absent[0]}, for which others wait in {where}, waits for any other rank"
+        return hang_finding(facts, comm, seq, roots, evidence=(Evidence("seq", text),),
+                            other="it alone waits for nobody")  # fmt: skip
+    if not roots:
+        text += " enqueued the same and none ended it"
+        return hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),),
+                            sure=False, other="all ranks have the same operation")  # fmt: skip
+    if why := excuse(facts, ranks, comm, seq, roots):
+        text = f"{text} wait for rank {', '.join(map(str, roots))}: {why}"
+        facts.gaps.append(Gap("", text, WAITS))
+        return None
+    evidence = Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)
+    return hang_finding(facts, comm, seq, roots, evidence=evidence)
 
 
 def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:

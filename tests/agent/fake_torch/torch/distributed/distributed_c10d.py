@@ -4,7 +4,8 @@ from typing import Any
 
 
 class Group:
-    group_name = "0"
+    def __init__(self, name: str = "0") -> None:
+        self.group_name = name
 
 
 class Work:
@@ -17,12 +18,21 @@ class Work:
     def wait(self) -> None:
         time.sleep(max(0.0, self._until_s - time.monotonic()))
 
+    def _source_rank(self) -> int:
+        return 3
 
-WORLD = Group()
+
+class World:
+    def __init__(self) -> None:
+        self.default_pg: Group | None = Group()
+
+
+_world = World()
 
 
 def _get_default_group() -> Group:
-    return WORLD
+    assert _world.default_pg is not None
+    return _world.default_pg
 
 
 def is_initialized() -> bool:
@@ -92,6 +102,19 @@ def init_process_group(  # noqa: PLR0917 - as torch has it
         next(rendezvous(init_method or "env://", rank, world_size))
     if backend == "hangs":
         time.sleep(3600)
+
+
+def new_group(ranks: list[int] | None = None) -> Group | None:
+    return Group("1") if ranks is None or get_rank() in ranks else None
+
+
+def destroy_process_group(group: Group | None = None) -> None:
+    if group is None:
+        _world.default_pg = Group()  # as if formed again
+
+
+def monitored_barrier(group: Any = None, timeout: object = None) -> None:
+    """Of gloo."""
 
 
 class P2POp:

@@ -1,0 +1,284 @@
+"""Ranks for which others wait, and that need not be stuck (docs/decisions/0690)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.workload import stored_rows as store
+
+from syntony.model import MS, S
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
+from syntony.workload import Diagnosis, diagnose
+from syntony.workload.sentences import sentences
+from syntony.workload.verdict import WAITS
+from syntony.workload.verdict import FaultClass as F
+
+SEED = random.randrange(1 << 32)
+SINCE_S, UNTIL_S = 20, 40
+"""From then on ranks wait; end of the recording."""
+DRAWS = range(3)
+
+
+class Job:
+    """Ranks that do something every tenth of a second until `SINCE_S`."""
+
+    def __init__(self, number: int) -> None:
+        print("seed", SEED, number)
+        self.draw = random.Random(f"{SEED} {number}")
+        self.ranks = self.draw.randrange(4, 8)
+        self.odd = self.draw.randrange(self.ranks)
+        self.operations: list[dict[str, Any]] = []
+        self.steps: list[dict[str, Any]] = []
+        self.cpu: Callable[[int, int], tuple[float, float]] = lambda _rank, _second: (0.01, 0.01)
+        """Share of a core that a rank has, and waits for, in a second."""
+        self.numbers: dict[tuple[str, int], int] = {}
+
+    @property
+    def whole(self) -> str:
+        return f"0.0-{self.ranks - 1}:1"
+
+    def call(  # noqa: PLR0917 - a row
+        self, comm: str, rank: int, at_ns: int, done_ns: int, op: str, size: int = 100,
+        count: int = 0,
+    ) -> None:  # fmt: skip
+        """Args: `count`: of ranks in the communicator; 0: all."""
+        seq = self.numbers[comm, rank] = self.numbers.get((comm, rank), -1) + 1
+        self.operations.append({
+            "ts_ns": store.T0 + at_ns, "host": f"h{rank}", "job": "night", "pid": 7, "rank": rank,
+            "comm": comm, "ranks": count or self.ranks, "seq": seq, "op": op, "bytes": size,
+            "done_ns": done_ns and store.T0 + done_ns,
+        })  # fmt: skip
+
+    def together(self, at_ns: int, op: str, first: int = -1, size: int = 100) -> None:
+        """An operation of all, to which one rank comes last."""
+        begun = [at_ns + self.draw.randrange(MS) + 3 * MS * (rank == first)
+                 for rank in range(self.ranks)]  # fmt: skip
+        for rank, begun_ns in enumerate(begun):
+            self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
+
+    def judged(self, until_s: int = UNTIL_S) -> Diagnosis:
+        processes = [
+            store.process(
+                f"h{rank}", rank, second, ranks=self.ranks, state="S",
+                cpu_ns=round(2 * S * self.cpu(rank, second)[0]),
+                runq_ns=round(2 * S * self.cpu(rank, second)[1]),
+            )
+            for rank in range(self.ranks) for second in range(0, until_s + 10, 2)
+        ]  # fmt: skip
+        rows = {COLLECTIVE.name: self.operations, STEP.name: self.steps,
+                JOB_PROCESS.name: processes}  # fmt: skip
+        return diagnose(store.bundle(store.record(rows, seconds=until_s)))
+
+
+def named(found: Diagnosis) -> list[tuple[F, tuple[str, ...]]]:
+    return [(each.fault, each.subjects) for each in found.verdicts]
+
+
+def undetermined(found: Diagnosis) -> str:
+    """Why nothing is named, though ranks wait."""
+    assert named(found) == []
+    (reason,) = (each.reason for each in found.gaps if each.limits == WAITS)
+    said = sentences("night", found, UNTIL_S * S)
+    assert said[0] == "night waits, and it is undetermined whether it hangs."
+    assert said[1][1:] == f"{reason[1:]}."
+    return reason
+
+
+def trained(number: int) -> Job:
+    """A job whose ranks wait in a barrier for one of them."""
+    job = Job(number)
+    for step in range(10 * SINCE_S):
+        job.together(step * S // 10, "all_reduce")
+        for rank in range(job.ranks):
+            at_ns = store.T0 + step * S // 10
+            job.steps.append({"ts_ns": at_ns, "host": f"h{rank}", "job": "night", "rank": rank,
+                              "step": step + 1, "end_ns": at_ns + S // 10})  # fmt: skip
+    for rank in range(job.ranks):
+        if rank != job.odd:
+            job.call(job.whole, rank, SINCE_S * S, 0, "barrier", 0)
+    return job
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize(
+    ("own", "others", "stuck"),
+    [
+        ((0.95, 0.0), (0.01, 0.0), False),
+        ((0.06, 0.9), (0.01, 0.3), False),  # of a host whose cores are short
+        ((0.01, 0.0), (0.01, 0.0), True),
+        ((0.1, 0.05), (0.01, 0.0), True),
+        ((0.95, 0.0), (0.9, 0.0), True),  # those that wait compute as well, as with NCCL
+        ((0.02, 0.5), (0.01, 0.5), True),
+    ],
+)
+def test_a_rank_that_computes_is_not_stuck(
+    number: int, own: tuple[float, float], others: tuple[float, float], *, stuck: bool
+) -> None:
+    job = trained(number)
+    job.cpu = lambda rank, _second: own if rank == job.odd else others
+    found = job.judged()
+    if stuck:
+        assert named(found) == [(F.HANG, (f"rank {job.odd}",))]
+        return
+    reason = undetermined(found)
+    assert f"{job.ranks - 1} of {job.ranks} ranks wait for rank {job.odd}: its process" in reason
+    assert f"computes ({own[0]:.0%} of a core)" in reason
+
+
+def test_a_rank_that_computed_until_a_moment_ago_is_stuck() -> None:
+    job = trained(0)
+    job.cpu = lambda rank, second: (0.9 if rank == job.odd and second < 32 else 0.01, 0.0)
+    assert named(job.judged()) == [(F.HANG, (f"rank {job.odd}",))]
+    assert undetermined(job.judged(33))
+
+
+def test_a_rank_that_computes_for_longer_than_nccl_waits_is_stuck() -> None:
+    job = trained(0)
+    job.cpu = lambda rank, _second: (0.9 if rank == job.odd else 0.01, 0.0)
+    assert undetermined(job.judged(SINCE_S + 599))
+    assert named(job.judged(SINCE_S + 603)) == [(F.HANG, (f"rank {job.odd}",))]
+
+
+def test_readings_before_the_wait_do_not_count() -> None:
+    job = trained(0)
+    job.cpu = lambda rank, second: (0.9 if rank == job.odd and second <= SINCE_S else 0.01, 0.0)
+    assert named(job.judged(SINCE_S + 7)) == [(F.HANG, (f"rank {job.odd}",))]
+
+
+def served(number: int, *, last: int = 0, steps: bool = False) -> Job:
+    """Ranks that wait for the next order of rank 0, which there was ten times a second. `last`:
+    which rank came last to these; below 0: by chance."""
+    job = Job(number)
+    for step in range(10 * SINCE_S):
+        job.together(step * S // 10, "broadcast", last, 8)
+        job.together(step * S // 10 + 10 * MS, "broadcast", size=step % 7 + 50)
+        for layer in range(3):
+            job.together(step * S // 10 + (layer + 2) * 10 * MS, "all_reduce")
+    for rank in range(1, job.ranks):
+        job.call(job.whole, rank, SINCE_S * S, 0, "broadcast", 8)
+    if steps:
+        job.steps = trained(number).steps
+    return job
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_workers_that_wait_for_orders_do_not_hang(number: int) -> None:
+    reason = undetermined(served(number).judged())
+    assert "wait for rank 0: it gives the orders" in reason
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize(("last", "steps"), [(-1, False), (1, False), (0, True)])
+def test_a_rank_that_does_not_always_come_last_or_owes_a_step_is_stuck(
+    number: int, last: int, *, steps: bool
+) -> None:
+    found = served(number, last=last, steps=steps).judged()
+    assert named(found) == [(F.HANG, ("rank 0",))]
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_a_worker_that_leaves_out_what_was_ordered_is_stuck(number: int) -> None:
+    job = served(number)
+    odd = max(1, job.odd)
+    for rank in range(job.ranks):
+        if rank:
+            job.operations = [each for each in job.operations if each["done_ns"]]
+    for rank in range(job.ranks):
+        job.numbers[job.whole, rank] = 10 * SINCE_S * 5 - 1
+        if rank != odd:
+            job.call(job.whole, rank, SINCE_S * S, 0, "all_reduce")
+    assert named(job.judged()) == [(F.HANG, (f"rank {odd}",))]
+
+
+def learned(number: int, until_s: int = SINCE_S) -> Job:
+    """Ranks that send to rank 0, and wait for its answer, again and again."""
+    job = Job(number)
+    for at in range(10 * SINCE_S, 10 * until_s):
+        job.steps.append({"ts_ns": store.T0 + at * S // 10, "host": "h0", "job": "night", "rank": 0,
+                          "step": at + 1, "end_ns": store.T0 + (at + 1) * S // 10})  # fmt: skip
+    for step in range(5 * SINCE_S):
+        for rank in range(1, job.ranks):
+            at_ns = step * S // 5 + job.draw.randrange(50 * MS)
+            for source, target, after_ns in ((rank, 0, 0), (0, rank, 100 * MS)):
+                comm, begin_ns = f"0.p2p {source}>{target}", at_ns + after_ns
+                job.call(comm, source, begin_ns, begin_ns + 2 * MS, "send", count=2)
+                early_ns = begin_ns - (90 * MS if source == 0 else -MS)
+                job.call(comm, target, early_ns, begin_ns + 3 * MS, "recv", count=2)
+    return job
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_a_rank_that_goes_on_elsewhere_is_not_stuck(number: int) -> None:
+    """A message is waiting for it, too."""
+    job = learned(number, UNTIL_S)
+    job.call("0.p2p 1>0", 1, SINCE_S * S, SINCE_S * S + MS, "send", count=2)
+    job.call("0.p2p 0>1", 1, SINCE_S * S + 2 * MS, 0, "recv", count=2)
+    assert "wait for rank 0: it goes on elsewhere" in undetermined(job.judged())
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize("owed", [True, False])
+def test_a_rank_that_does_not_fetch_what_was_sent_to_it_is_stuck(
+    number: int, *, owed: bool
+) -> None:
+    job = learned(number)
+    if owed:
+        job.call("0.p2p 1>0", 1, SINCE_S * S, SINCE_S * S + MS, "send", count=2)
+    job.call("0.p2p 0>1", 1, SINCE_S * S + 2 * MS, 0, "recv", count=2)
+    found = job.judged()
+    if owed:
+        assert named(found) == [(F.HANG, ("rank 0",))]
+    else:
+        assert "it gives the orders" in undetermined(found)
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize("barrier", [True, False])
+@pytest.mark.parametrize("left", [1, 2])
+def test_who_waits_for_any_rank_waits_for_those_that_wait_for_nobody(
+    number: int, left: int, *, barrier: bool
+) -> None:
+    """The others wait for it in a barrier of all, or for its answers, which tells less."""
+    job = learned(number)
+    silent = list(range(job.ranks))[-left:]
+    for rank in range(1, job.ranks - left):
+        if barrier:
+            job.call(job.whole, rank, SINCE_S * S, 0, "barrier", 0)
+        else:
+            job.call(f"0.p2p {rank}>0", rank, SINCE_S * S, SINCE_S * S + MS, "send", count=2)
+            job.call(f"0.p2p {rank}>0", 0, SINCE_S * S, SINCE_S * S + MS, "recv", count=2)
+            job.call(f"0.p2p 0>{rank}", rank, SINCE_S * S + 2 * MS, 0, "recv", count=2)
+    job.call("0.p2p *>0", 0, S, S + MS, "recv")
+    job.call("0.p2p *>0", 0, SINCE_S * S, 0, "recv")
+    found = job.judged(60)
+    if left == 1 or barrier:
+        assert named(found) == [(F.HANG, tuple(f"rank {rank}" for rank in silent))]
+    else:
+        assert named(found) == []
+
+
+def test_a_rank_that_waits_for_any_other_does_not_hang_by_itself() -> None:
+    job = learned(0)
+    job.call("0.p2p *>0", 0, SINCE_S * S, 0, "recv")
+    assert named(job.judged()) == []
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_rank_that_does_not_form_a_group_is_stuck_if_others_wait_for_it(
+    number: int, *, waits: bool
+) -> None:
+    """With NCCL they go on at once."""
+    job = Job(number)
+    group = f"new_group.0-{job.ranks - 1}:1"
+    for rank in range(job.ranks):
+        for at_ns in range(S, SINCE_S * S, S // 2):
+            job.call(group, rank, at_ns, at_ns + MS, "new_group", 0)
+            job.call(job.whole, rank, at_ns + 2 * MS, at_ns + 3 * MS, "all_reduce")
+        if rank != job.odd:
+            job.call(group, rank, SINCE_S * S, 0 if waits else SINCE_S * S + MS, "new_group", 0)
+    expected = [(F.HANG, (f"rank {job.odd}",))] if waits else []
+    assert named(job.judged(60)) == expected
