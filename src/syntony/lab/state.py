@@ -155,6 +155,13 @@ def sweep() -> None:
         _sweep()
 
 
+def remove_killed(directory: Path) -> None:
+    """Remove the directory of a lab that was killed, when the last of its processes is gone."""
+    with contextlib.suppress(FileNotFoundError), (directory / _LOCK).open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    sweep()
+
+
 def registry() -> Path:
     """The file to lock (flock(2)) while making or removing a lab's directory."""
     return labs_root() / ".lock"

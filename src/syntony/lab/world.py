@@ -189,9 +189,12 @@ class World:
                 inherited = [lock] if console is None else [lock, console.fileno()]
                 self._guard = self._start([*argv, *_supervisor(self.directory, detach)], inherited)
                 self._lifeline, self._output = pipe(self._guard.stdin), pipe(self._guard.stdout)
-        except OSError as error:
+        except BaseException as error:  # Ctrl-C leaves nothing either
+            self._errors.close()
             state.sweep()
-            raise MissingError(f"{self.directory}: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise MissingError(f"{self.directory}: {error.strerror}") from error
+            raise
         finally:
             if console is not None:
                 console.close()
@@ -224,7 +227,7 @@ class World:
         except subprocess.TimeoutExpired:
             os.killpg(self._guard.pid, 9)
             self._guard.wait()
-            state.sweep()
+            state.remove_killed(self.directory)
 
     def wait_ready(self) -> None:
         """Until the fabric is up. Raises `MissingError`: it could not be brought up; nothing of it
