@@ -117,3 +117,14 @@ def test_a_short_trace_with_another_address_of_a_switch_is_no_other_path() -> No
     for hops in (["leaf0", "10.0.1.1"], ["leaf0", "10.0.1.1", SILENT], [SILENT, "10.0.1.1"]):
         assert not known.learn(WAY, hops, T0 + STEP_NS)
     assert known.components(WAY) == before
+
+
+def test_a_path_has_left_silent_switches_only_if_each_answers_others() -> None:
+    """A filter at one of them does not show that the path has left the other."""
+    deep = ["leaf0", "spine0", "core0", "spine1", "leaf1"]
+    for others, left in ((deep, True), (["leaf0", "spine0", SILENT, "spine1", "leaf1"], False)):
+        known = PathBook()
+        for way in (WAY, BESIDE):
+            known.learn(way, deep, T0)
+        took = traces(known, ["leaf0", SILENT, SILENT, "spine1", "leaf1"], others, 4)
+        assert any(took) is left
