@@ -31,19 +31,18 @@ class Apart:
     def holds(self, wider: str, narrower: str) -> bool:
         return False
 
-    may_hold = may_include = holds
+    may_hold = may_include = mirrors = holds
+
+    def is_anything(self, name: str) -> bool:
+        return False
 
     def names(self, one: str, other: str) -> bool:
         return one == other
 
-    def mirrors(self, one: str, other: str) -> bool:
-        return False
-
     def hosts(self, name: str) -> frozenset[str]:
         return frozenset()
 
-    def parts(self, name: str) -> frozenset[str]:
-        return frozenset()
+    parts = hosts
 
     def roots(self, name: str) -> frozenset[str]:
         return frozenset({"anything"})

@@ -72,7 +72,7 @@ class Pairs:
         @functools.wraps(function)
         def wait(work, *args, **kwargs):
             page = self._hook.page
-            found = works.pop(id(work), None) if works else None
+            found: Any = works.pop(id(work), None) if works else None
             if page is None or found is None or found[0]() is not work:
                 return function(work, *args, **kwargs)
             began_ns = time.monotonic_ns()
@@ -84,7 +84,8 @@ class Pairs:
                     page.end(comm, operation, seq)
             if found[2] is not None:
                 try:
-                    self._came(*found[2], began_ns, None, work._source_rank())
+                    size, group = found[2]
+                    self._came(size, group, began_ns, None, work._source_rank())
                 except Exception:
                     pass
             return result
@@ -115,7 +116,8 @@ class Pairs:
             within = getattr(of_thread, "within", None)
             if within is False:
                 return function(tensor, *args, **kwargs)
-            opened, began_ns, where = None, time.monotonic_ns(), None
+            where: Any = None
+            opened, began_ns = None, time.monotonic_ns()
             try:
                 where = self._where(way, args, kwargs)
                 opened = self._begin(operation, way, tensor, where)
