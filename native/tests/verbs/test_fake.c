@@ -230,18 +230,21 @@ static uint32_t test_many(struct end *a)
 }
 
 static struct ibv_cq some_queue;
-static struct ibv_qp some_pair = {.qp_num = 0x777, .qp_type = IBV_QPT_RC, .recv_cq = &some_queue};
+static struct { /* as large as rdma-core's */
+    struct ibv_qp pair;
+    char more[1024];
+} some = {.pair = {.qp_num = 0x777, .qp_type = IBV_QPT_RC, .recv_cq = &some_queue}};
 static int refusal;
 
 static void begin_some_pair(void)
 {
     for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTR; state++)
-        watch_modified(&some_pair, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
+        watch_modified(&some.pair, &(struct ibv_qp_attr){.qp_state = state}, IBV_QP_STATE);
 }
 
 static int pair_is_replaced(struct ibv_qp *pair)
 {
-    CHECK(pair == &some_pair);
+    CHECK(pair == &some.pair);
     if (refusal == 0)
         begin_some_pair();
     return refusal;
@@ -257,14 +260,14 @@ static int queue_is_replaced(struct ibv_cq *queue)
  * could not be destroyed. */
 static void test_destroying(const struct end *a)
 {
-    const struct end some = {.qp = &some_pair};
-    some_pair.context = a->context;
+    const struct end end = {.qp = &some.pair};
+    some.pair.context = a->context;
     begin_some_pair();
-    uint64_t generation = slot_of(&some)->generation;
-    for (refusal = EBUSY; slot_of(&some)->generation == generation; refusal = 0) {
-        CHECK_EQUAL(watch_destroy_qp(&some_pair, pair_is_replaced), refusal);
+    uint64_t generation = slot_of(&end)->generation;
+    for (refusal = EBUSY; slot_of(&end)->generation == generation; refusal = 0) {
+        CHECK_EQUAL(watch_destroy_qp(&some.pair, pair_is_replaced), refusal);
         CHECK_EQUAL(watch_destroy_cq(&some_queue, queue_is_replaced), refusal);
-        CHECK(slot_of(&some) != NULL && table_queue(&some_queue) != NULL);
+        CHECK(slot_of(&end) != NULL && table_queue(&some_queue) != NULL);
     }
     CHECK_EQUAL(refusal, 0);
 }
