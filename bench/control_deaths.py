@@ -12,7 +12,8 @@ to page, and kills the controller some seconds into that. It is started again af
 the orders must be as given, orders must be taken again, the port must have paged once, and clear
 once when it is back. At the
 end the store is held against what agents were told is safe (`bench.acknowledged`), and the log of
-paths against the job, to which nothing may have happened.
+paths against the job, to which nothing may have happened. Stores that serve others than the
+controller are held against it after every tenth death as well.
 
 With `--of` the lab has two controllers, two gateways, PostgreSQL and a ClickHouse cluster with its
 ZooKeeper (`bench.shared_stores`), and what is named dies in turn. A controller or gateway that died
@@ -74,6 +75,10 @@ remedy = "none: this is a benchmark"
 PATIENCE_S, PAUSE_S = 900.0, (5.0, 20.0)
 VICTIMS = ("controller", "gateway", *STORES)
 MODES = ("off", "observe")
+ACCOUNT_EACH = 10
+"""Deaths between two accounts of the rows in shared stores."""
+LATE_S = 300.0
+"""What a replica that was away lacks for longer is lost."""
 
 
 class Orders(NamedTuple):
@@ -162,6 +167,19 @@ class Deaths:
         target = f"gateway{self._rng.randint(1, GATEWAYS)}" if kind.startswith("gateway") else ""
         fault = self._lab.inject(kind, target)
         return lambda: self._lab.clear(fault.id)
+
+    def rows(self) -> Account:
+        """What became of the batches so far. The embedded store's controller must be dead."""
+        spools = self._lab.directory / "spool"
+        self.sizes |= waiting(spools)
+        safe, end_s = acknowledged(spools), time.monotonic() + LATE_S
+        if self._shared is None:
+            return account(self.sizes, safe, embedded(self._lab.directory / "store"))
+        while True:
+            found = account(self.sizes, safe, stored(self._shared.select))
+            if not (found.lost_batches or found.lost_rows) or time.monotonic() > end_s:
+                return found
+            time.sleep(5)
 
     def attached(self) -> bool:
         agents = ask(self.fleet.target, FleetQuery()).agents
@@ -262,6 +280,8 @@ def run(
                 kind = "pause" if requested.pauses and turn % 2 == 1 else "kill"
                 rounds.append(deaths.round(number, f"{what}-{kind}"))
                 progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
+                if shared is not None and (number + 1) % ACCOUNT_EACH == 0:
+                    progress(f"{deaths.rows()}")
         rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
         figures = job.account()
     time.sleep(5)  # what agents saw last is on its way
@@ -273,10 +293,7 @@ def run(
     if shared is None:
         lab.inject("controller-kill", "")
         time.sleep(1)
-    spools = lab.directory / "spool"
-    sizes, safe = deaths.sizes | waiting(spools), acknowledged(spools)
-    found = embedded(lab.directory / "store") if shared is None else stored(shared.select)
-    rows = account(sizes, safe, found)
+    rows = deaths.rows()
     return Result(rounds, rows, doubled(pages.reported), torn, rails, figures, deaths.rotations)
 
 

@@ -15,7 +15,7 @@ from tests.postgres import Server
 from syntony.errors import ConfigError, MissingError, StateError, UsageError
 from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.model import S
-from syntony.state import ControlState, LeaseLostError
+from syntony.state import ControlState, InUseError, LeaseLostError, SilentError
 from syntony.state import postgresql as postgres
 from syntony.state.document import Document
 from syntony.state.identities import IdentityStore, Record, Token
@@ -153,17 +153,20 @@ def test_a_server_that_hangs_is_given_up(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its machine confirms what it receives: only the missing answer shows it."""
-    monkeypatch.setattr(postgres, "ANSWER_S", 1.0)
     url = f"{postgresql.database()}&connect_timeout=2"
     with ControlState(url) as state:
         check = HolderCheck(url)
         assert not check.may_take()
         postgresql.signal(signal.SIGSTOP)
         try:
-            for words in ("no answer for 1 s", "timeout", "timeout"):
-                with pytest.raises(StateError, match=words):
-                    state.record("a", "", at_ns=1, issuer=ANN, comment="")
-            assert check.may_take()
+            with monkeypatch.context() as patched:
+                patched.setattr(postgres, "ANSWER_S", 1.0)
+                for words in ("no answer for 1 s", "timeout", "timeout"):
+                    with pytest.raises(StateError, match=words):
+                        state.record("a", "", at_ns=1, issuer=ANN, comment="")
+                assert check.may_take()
+                with pytest.raises(SilentError, match="timeout"):
+                    ControlState(url)
         finally:
             postgresql.signal(signal.SIGCONT)
         eventually(lambda: _recorded(state))
@@ -222,6 +225,10 @@ def test_a_holder_that_hangs_is_replaced_while_the_servers_clock_was_set_back(
     with ControlState(url) as state:
         with state.transaction() as connection:
             connection.execute("UPDATE lease SET renewed_ms = renewed_ms + ?", (3_600_000,))
+        with postgres._connect(url) as session:
+            eventually(lambda: bool(session.execute(postgres._TAKEABLE.encode()).fetchall()[0][1]))
+        with pytest.raises(InUseError):  # it has not watched the holder
+            ControlState(url)
         check, checks = HolderCheck(url), 0
         while not check.may_take():
             checks += 1

@@ -90,6 +90,7 @@ def heal(world: World) -> None:
     world.server.slow_ns = 0
     world.server.unreachable.clear()
     world.server.deadly.clear()
+    world.server.pausing.clear()
     world.store.down = world.store.silent = world.pager.down = False
     world.store.unreachable.clear()
     world.store.full = False

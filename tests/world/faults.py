@@ -46,6 +46,12 @@ async def unsure_commit(world: World) -> None:
     world.server.unsure.add(_any_controller(world).name)
 
 
+async def pause_after_commit(world: World) -> None:
+    """What it committed is neither told to who waits for it nor sent before it goes on."""
+    name, chance = _any_controller(world).name, world.chance
+    world.server.pausing[name] = chance.randrange(12), chance.uniform(0.5, 20)
+
+
 async def stop_controller(world: World) -> None:
     _any_controller(world).stop()
 
@@ -367,7 +373,8 @@ async def controllers_clock_jump(world: World) -> None:
 Fault = Callable[["World"], Awaitable[None]]
 FAULTS: dict[Fault, float] = {
     kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
-    pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
+    pause_controller: 2.0, pause_after_commit: 1.0,
+    pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
     partition: 1.5, cut_host: 0.7, cut_database: 0.5, lose_probes: 0.7, run_job: 1.5,
     database_away: 1.0, database_full: 0.7, database_slow: 0.7,
     store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,

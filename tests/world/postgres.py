@@ -11,6 +11,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextvars import Context
 from random import Random
 from typing import Any
 
@@ -54,6 +55,8 @@ class Server:
         """Names of processes that are cut off."""
         self.deadly: dict[str, int] = {}
         """Process to how many statements before it dies."""
+        self.pausing: dict[str, tuple[int, float]] = {}
+        """Process to how many more commits before it pauses, and for how many seconds."""
         self.unsure: set[str] = set()
         """Processes whose next commit is carried out and not answered."""
         self.slow_ns = 0
@@ -139,10 +142,10 @@ class Server:
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
         sql = _translated(sql)
-        if sql.startswith("SET "):
+        if sql.lstrip().startswith("SET "):
             return _Rows([])
         if "pg_terminate_backend" in sql:
-            return self._terminate(re.search(r"lease\.epoch = (\d+)", sql))
+            return self._terminate(sql)
         if "NOT EXISTS" in sql:
             expired, ahead = self._silent()
             return _Rows([(not self.lock_holder or expired, ahead)])
@@ -167,15 +170,17 @@ class Server:
         if row is None or holder is None or row[0] != holder.pid:
             return False, False
         now_ms = self._now_ms()
-        busy = self._busy_ns.get(holder.node, 0) > self._loop.now_ns and not holder.node.paused
-        if busy or now_ms - LEASE_MS <= holder.active_ms <= now_ms:
+        silent = holder.node.paused or self.down or holder.node.name in self.unreachable
+        busy = self._busy_ns.get(holder.node, 0) > self._loop.now_ns
+        if (busy and not silent) or now_ms - LEASE_MS <= holder.active_ms <= now_ms:
             return False, False
         return row[1] < now_ms - LEASE_MS, row[1] > now_ms + LEASE_MS
 
-    def _terminate(self, of_epoch: re.Match[str] | None) -> Any:
+    def _terminate(self, sql: str) -> Any:
         row = self.database.execute("SELECT backend, epoch FROM lease").fetchone()
+        of_epoch = re.search(r"lease\.epoch = (\d+)", sql)
         if of_epoch is None:
-            may = any(self._silent())
+            may = self._silent()["renewed_ms > now_ms()" in sql]
         else:
             may = bool(self.lock_holder) and row == (self.lock_holder, int(of_epoch[1]))
         if not may:
@@ -192,6 +197,14 @@ class Server:
             session.closed = True
             raise psycopg.OperationalError("terminating connection due to administrator command")
 
+    def _pause(self, node: Node) -> None:
+        left, for_s = self.pausing.pop(node.name, (0, 0.0))
+        if left > 0:
+            self.pausing[node.name] = left - 1, for_s
+        elif for_s > 0 and not node.paused:
+            node.paused = True
+            self._loop.call_later(for_s, self._loop.resume, node, context=Context())
+
     @contextlib.contextmanager
     def transaction(self, session: Session) -> Iterator[None]:
         """A transaction of a session."""
@@ -207,6 +220,7 @@ class Server:
             self._check(session)
         self.database.execute("COMMIT")
         self._committed(session)
+        self._pause(session.node)
         if session.node.name in self.unsure:
             self.unsure.discard(session.node.name)
             self.end(session)

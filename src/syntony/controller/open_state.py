@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError
-from syntony.state import ControlState, InUseError
+from syntony.state import ControlState, InUseError, SilentError
 from syntony.state.transfer import import_sqlite
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,8 @@ def open_state(config: ControllerConfig) -> ControlState:
 def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
     """Open control state; if configured as standby, once no other controller holds it.
 
-    A standby also survives outages of its database: once reached, it waits for it.
+    Whoever waits also survives outages of the database: a standby that has reached it once, and
+    each controller whose database does not answer.
     """
     reported: set[str] = set()
     may_take = check_of(place)
@@ -37,11 +38,12 @@ def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
         try:
             return ControlState(place)
         except ConfigError as error:
-            if not wait or not (reported or isinstance(error, InUseError)):
+            in_use = isinstance(error, InUseError)
+            if not (wait if in_use else reported or isinstance(error, SilentError)):
                 raise
             if str(error) not in reported:
                 reported.add(str(error))
-                _log.info("standby, waiting reason=%s", error)
+                _log.info("%s, waiting reason=%s", "standby" if wait else "starting", error)
         time.sleep(STANDBY_S)
         while not may_take():
             time.sleep(STANDBY_S)

@@ -2,13 +2,20 @@
 stored in a transactional database, SQLite or PostgreSQL."""
 
 from syntony.state.control import ControlState, log_change
-from syntony.state.database import DatabaseConnection, InUseError, LeaseLostError, upsert
+from syntony.state.database import (
+    DatabaseConnection,
+    InUseError,
+    LeaseLostError,
+    SilentError,
+    upsert,
+)
 
 __all__ = [
     "ControlState",
     "DatabaseConnection",
     "InUseError",
     "LeaseLostError",
+    "SilentError",
     "log_change",
     "upsert",
 ]

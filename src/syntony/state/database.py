@@ -29,6 +29,10 @@ class InUseError(ConfigError):
     """Another controller holds this control state: a standby waits for it."""
 
 
+class SilentError(ConfigError):
+    """The database server does not answer in time: a controller waits for it."""
+
+
 class Cursor(Protocol):
     """The rows that a statement returned."""
 
