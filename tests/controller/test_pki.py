@@ -55,6 +55,7 @@ def test_half_an_authority_is_left_neither_by_a_full_disk_nor_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose key lies elsewhere has a CA that the whole fleet knows."""
+
     def full(path: Path, data: bytes, mode: int) -> None:
         if path.name == "ca.crt":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
