@@ -87,6 +87,10 @@ leave_out_the_plugin() {
     exit 0
 }
 
+[ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null 2>&1 || {
+    echo "PYTHON=$PYTHON: no such program; syntony needs Python 3.11 or newer" >&2
+    exit 1
+}
 find_missing "${1:-}"
 [ -n "$missing" ] || exit 0
 

@@ -37,7 +37,9 @@ class Machine:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def ask(self, refused: str, user: int) -> subprocess.CompletedProcess[str]:
+    def ask(
+        self, refused: str, user: int, python: str = "true"
+    ) -> subprocess.CompletedProcess[str]:
         self._program("cc", f'grep -q \'{refused}\' "$1" && exit 1\nexec /usr/bin/cc "$@"')
         environment = os.environ | {
             "PATH": f"{self._folder}:{os.environ['PATH']}",
@@ -52,7 +54,7 @@ class Machine:
             capture_output=True,
             text=True,
             timeout=600,
-            env=environment | {"PYTHON": "true", "TMPDIR": "/tmp"},  # noqa: S108
+            env=environment | {"PYTHON": python, "TMPDIR": "/tmp"},  # noqa: S108
             user=None if user == os.getuid() else user,
             cwd="/",
         )
@@ -110,3 +112,11 @@ def test_a_package_that_the_distribution_lacks_does_not_keep_others_away(machine
     installed = machine.requested_for.read_text().splitlines()[-1].split()
     assert "libc6-dev" not in installed
     assert {"gcc", "libibverbs-dev"} <= set(installed)
+
+
+def test_a_python_that_is_not_there_installs_nothing(machine: Machine) -> None:
+    done = machine.ask("nothing that is refused", os.getuid(), python="/nowhere/python3.11")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "PYTHON=/nowhere/python3.11: no such program" in line
+    assert not machine.requested_for.exists()
