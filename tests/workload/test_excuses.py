@@ -166,6 +166,8 @@ def served(number: int, *, last: int = 0, steps: bool = False) -> Job:
             job.together(step * S // 10 + (layer + 2) * 10 * MS, "all_reduce")
     for rank in range(1, job.ranks):
         job.call(job.whole, rank, SINCE_S * S, 0, "broadcast", 8)
+    for rank in (1, 2):
+        job.call("sub.1-2:1", rank, S, S + MS, "all_reduce", count=2)
     if steps:
         job.steps = trained(number).steps
     return job
