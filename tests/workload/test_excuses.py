@@ -59,7 +59,7 @@ class Job:
         for rank, begun_ns in enumerate(begun):
             self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
 
-    def judged(self, until_s: int = UNTIL_S) -> Diagnosis:
+    def judged(self, until_s: int = UNTIL_S, *, readings: bool = True) -> Diagnosis:
         processes = [
             store.process(
                 f"h{rank}", rank, second, ranks=self.ranks, state="S",
@@ -69,7 +69,7 @@ class Job:
             for rank in range(self.ranks) for second in range(0, until_s + 10, 2)
         ]  # fmt: skip
         rows = {COLLECTIVE.name: self.operations, STEP.name: self.steps,
-                JOB_PROCESS.name: processes}  # fmt: skip
+                JOB_PROCESS.name: processes if readings else []}  # fmt: skip
         return diagnose(store.bundle(store.record(rows, seconds=until_s)))
 
 
@@ -112,6 +112,8 @@ def trained(number: int) -> Job:
         ((0.1, 0.05), (0.01, 0.0), True),
         ((0.95, 0.0), (0.9, 0.0), True),  # those that wait compute as well, as with NCCL
         ((0.02, 0.5), (0.01, 0.5), True),
+        ((0.003, 0.3), (0.0005, 0.1), True),  # a thread that wakes up once a second, there
+        ((0.008, 1.2), (0.0005, 0.9), True),
     ],
 )
 def test_a_rank_that_computes_is_not_stuck(
@@ -142,6 +144,11 @@ def test_a_rank_that_computes_for_longer_than_nccl_waits_is_stuck() -> None:
     assert named(job.judged(SINCE_S + 603)) == [(F.HANG, (f"rank {job.odd}",))]
 
 
+def test_without_readings_the_rank_is_named() -> None:
+    job = trained(0)
+    assert named(job.judged(readings=False)) == [(F.HANG, (f"rank {job.odd}",))]
+
+
 def test_readings_before_the_wait_do_not_count() -> None:
     job = trained(0)
     job.cpu = lambda rank, second: (0.9 if rank == job.odd and second <= SINCE_S else 0.01, 0.0)
@@ -159,6 +166,8 @@ def served(number: int, *, last: int = 0, steps: bool = False) -> Job:
             job.together(step * S // 10 + (layer + 2) * 10 * MS, "all_reduce")
     for rank in range(1, job.ranks):
         job.call(job.whole, rank, SINCE_S * S, 0, "broadcast", 8)
+    for rank in (1, 2):
+        job.call("sub.1-2:1", rank, S, S + MS, "all_reduce", count=2)
     if steps:
         job.steps = trained(number).steps
     return job
@@ -211,12 +220,26 @@ def learned(number: int, until_s: int = SINCE_S) -> Job:
 
 
 @pytest.mark.parametrize("number", DRAWS)
-def test_a_rank_that_goes_on_elsewhere_is_not_stuck(number: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "talks", "stuck"),
+    [(True, (), False), (False, (0, 2), False), (False, (3, 2), True), (False, (), True)],
+)
+def test_a_rank_that_goes_on_elsewhere_is_not_stuck(
+    number: int, talks: tuple[int, ...], *, steps: bool, stuck: bool
+) -> None:
     """A message is waiting for it, too."""
-    job = learned(number, UNTIL_S)
+    job = learned(number, UNTIL_S if steps else SINCE_S)
     job.call("0.p2p 1>0", 1, SINCE_S * S, SINCE_S * S + MS, "send", count=2)
     job.call("0.p2p 0>1", 1, SINCE_S * S + 2 * MS, 0, "recv", count=2)
-    assert "wait for rank 0: it goes on elsewhere" in undetermined(job.judged())
+    for at_ns in range(SINCE_S * S, UNTIL_S * S, S // 5) if talks else ():
+        for rank, op in zip(talks, ("send", "recv"), strict=True):
+            comm = f"0.p2p {talks[0]}>{talks[1]}"
+            job.call(comm, rank, at_ns, at_ns + MS, op, count=2)
+    found = job.judged()
+    if stuck:
+        assert named(found) == [(F.HANG, ("rank 0",))]
+    else:
+        assert "wait for rank 0: it goes on elsewhere" in undetermined(found)
 
 
 @pytest.mark.parametrize("number", DRAWS)

@@ -14,9 +14,12 @@ from syntony.workload.ranks import Comm, Ranks
 from syntony.workload.stages import pair_of
 
 BUSY = 0.2
-"""Share of the time in which a process that computes has, or waits for, a core, at least …"""
+"""A process that computes has a core for at least this share of the time in which it does not queue
+for one …"""
+LEAST = 0.05
+"""… which counts as this share of all time at least: a process that sleeps may queue, too …"""
 BUSIER = 3.0
-"""… and this many times as much CPU time as one that waits: with NCCL these compute as well."""
+"""… and has so many times as much CPU time as one that waits: with NCCL these compute as well."""
 LIMIT_NS = 600 * S
 """Who computes for longer than NCCL waits by default is stuck in a loop."""
 LAST = 0.9
@@ -48,7 +51,7 @@ def _computes(facts: BundleFacts, begin_ns: int, rank: int, waiting: set[int]) -
     if used is None or not others or used.cpu < BUSIER * float(np.median(others)):
         return ""
     text = f"its process computes ({used.cpu:.0%} of a core)"
-    return text if used.cpu + used.queued >= BUSY else ""
+    return text if used.cpu >= BUSY * max(LEAST, 1 - used.queued) else ""
 
 
 def _goes_on(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int, rank: int) -> str:
