@@ -57,6 +57,7 @@ class Machine(ctypes.Structure):
         ("width", ctypes.c_int),
         ("destroying_ns", ctypes.c_int64),
         ("failing_ns", ctypes.c_int64),
+        ("unfailing", ctypes.c_int),
         ("undying", ctypes.c_int),
         ("pausing_ns", ctypes.c_int64),
         ("unanswered_ns", ctypes.c_int64),
