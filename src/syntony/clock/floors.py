@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.envelope import lowest
 from syntony.clock.fit import WindowFit
 from syntony.clock.samples import Clouds
 
@@ -27,6 +28,9 @@ FORGOTTEN = 0.05
 those (`FLOOR_UP`): many windows leave no less than 20 would."""
 LEAST_GAP_NS = 0.5
 """Stamps of both ends are whole nanoseconds."""
+
+HALF_DEPTH = 3
+"""Lowest probes of half a window that its floor is estimated from."""
 
 Matrix = NDArray[np.float64]
 
@@ -70,6 +74,10 @@ class Floors(NamedTuple):
     """When the last of these windows ended."""
     certain: bool = False
     """One of these windows was enough."""
+    least_ns: float = 0.0
+    """Their sum when they were learned, or less: they rise with later windows, it does not."""
+    bias_ns: float = 0.0
+    """Error of the prediction they were learned around, if a queue had grown in one direction."""
     gap_var: float = math.inf
     """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
     leave less by the root of n, as stretches within a window do, and one good one is enough."""
@@ -99,6 +107,23 @@ class Floors(NamedTuple):
         """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
         doubt_ns = math.sqrt(self.doubt_var)
         return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+
+
+def growth_ns(clouds: Clouds, slope: float) -> tuple[float, float]:
+    """By how much the floors' sum rises over a window, and its scatter: clocks leave it alone."""
+    heights = clouds.heights(slope)
+    late = clouds.t > 0
+    rise_ns = scatter_ns = 0.0
+    for part in (slice(0, clouds.forward), slice(clouds.forward, None)):
+        for half, sign in ((~late[part], -1.0), (late[part], 1.0)):
+            side = heights[part][half]
+            if len(side) < HALF_DEPTH:
+                return 0.0, 0.0
+            low_ns = lowest(side, HALF_DEPTH)
+            rise_ns += sign * low_ns
+            scatter_ns = math.hypot(scatter_ns, low_ns - float(side.min()))
+    # Halves' floors lie half a window apart.
+    return 2 * rise_ns, 2 * scatter_ns
 
 
 def lows_at(
