@@ -59,8 +59,8 @@ class OffsetDrift(NamedTuple):
     cov: Covariance = Covariance()
     bias_ns: float = 0.0
     bias_drift: float = 0.0
-    """Errors of both if whatever the round trips exceeded their floor by stood in one direction: the
-    filter's response to the biases of its measurements. No number of windows averages them out."""
+    """Errors of both if all that round trips exceeded their floor by stood in one direction: the
+    response to the biases of what was measured. No number of windows averages them out."""
 
     @property
     def total_var(self) -> float:

@@ -62,6 +62,8 @@ class Floors(NamedTuple):
 
     forward_ns: float
     reverse_ns: float
+    least_ns: float
+    """Their sum when they were learned, or less: they rise with later windows, it does not."""
     asymmetry_ns: float = 0.0
     """Half the difference of the paths, known only from rebaselining around a prediction."""
     doubt_var: float = 0.0
@@ -74,8 +76,6 @@ class Floors(NamedTuple):
     """When the last of these windows ended."""
     certain: bool = False
     """One of these windows was enough."""
-    least_ns: float = 0.0
-    """Their sum when they were learned, or less: they rise with later windows, it does not."""
     bias_ns: float = 0.0
     """Error of the prediction they were learned around, if a queue had grown in one direction."""
     gap_var: float = math.inf

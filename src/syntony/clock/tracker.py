@@ -147,9 +147,9 @@ class PairTracker:
             return None
         self._clock_changed = False
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
-        self._start(fit, floors.asymmetry_ns)
-        self._watch_bend(clouds, fit)
         lows = fitted_lows(clouds, fit, self._noise_ns)
+        self._start(fit, floors.asymmetry_ns, self._bias_ns(lows))
+        self._watch_bend(clouds, fit)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns < -slack_ns:
@@ -165,12 +165,12 @@ class PairTracker:
             slope, slope_var = self._filter.drift, self._filter.cov.drift * self._unexplained.factor
         self._bend.take(clouds, slope, slope_var)
 
-    def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
+    def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0, bias_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
         if math.isinf(slope_var):
             slope_var = self._filter.cov.drift
         cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
-        self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
+        self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov, bias_ns)
         self._bend = DriftRamp()
         self._unexplained = Innovations()
         self._above_floor_since_ns = None
@@ -185,8 +185,8 @@ class PairTracker:
         floors = Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
+            lows.rtt_ns,
             scatter_ns=lows.worse_ns,
-            least_ns=lows.rtt_ns,
         )
         if fit.floor_confirmed:
             floors = floors.confirm(fit, self._ref_ns)
@@ -238,8 +238,9 @@ class PairTracker:
             self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
-            self._start(fit, asymmetry_ns)
+        bias_ns = self._bias_ns(lows)
+        if abs(innovation_ns) > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns):
+            self._start(fit, asymmetry_ns, bias_ns)
             return self._tracked(WindowUse.STEPPED)
         self._update_both(clouds, fit, lows, asymmetry_ns, overlap)
         if excess_ns >= -slack_ns:
@@ -256,7 +257,7 @@ class PairTracker:
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         if self._ambiguous(excess_ns, lows):
-            if self._contradicts(fit, floors, excess_ns):
+            if self._contradicts(fit, floors, lows):
                 return WindowUse.HELD
             self._update_both(clouds, fit, lows, floors.asymmetry_ns, overlap)
             if fit.floor_confirmed and self._floor_has_moved(clouds.span_ns):
@@ -271,15 +272,16 @@ class PairTracker:
             self._above_floor_since_ns = None
         return mode
 
-    def _contradicts(self, fit: WindowFit, floors: Floors, excess_ns: float) -> bool:
+    def _contradicts(self, fit: WindowFit, floors: Floors, lows: Lows) -> bool:
         """Whether the offset differs from the prediction by more than queues explain (half of what
         they add to the round trip). Once is a bad fit; twice in a row is a clock step."""
         off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._filter.theta_ns)
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        stepped = off_ns > excess_ns / 2 + max(STEP_NS, STEP_SIGMAS * sigma_ns)
+        bias_ns = self._bias_ns(lows)
+        stepped = off_ns > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns)
         again, self._contradicted = self._contradicted, stepped
         if stepped and again:
-            self._start(fit, floors.asymmetry_ns)
+            self._start(fit, floors.asymmetry_ns, bias_ns)
         return stepped and not again
 
     def _ambiguous(self, excess_ns: float, lows: Lows) -> bool:
@@ -347,10 +349,10 @@ class PairTracker:
         self._floors = Floors(
             forward_ns,
             reverse_ns,
+            lows.rtt_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
             self._floors.doubt_var + self._filter.cov.theta,
             lows.worse_ns,
-            least_ns=lows.rtt_ns,
             bias_ns=abs(self._filter.bias_ns),
         )
         self._above_floor_since_ns = None
@@ -376,16 +378,19 @@ class PairTracker:
         Where it changes by g over the window, the line between the clouds may have the slope of
         either direction's floor, which differ by g/span, and lie g/2 off in the window's middle.
         """
-        if self._floors is None:
-            return 0.0, 0.0, 0.0
         grown_ns, scatter_ns = growth_ns(clouds, fit.line.slope)
         beyond_ns = max(0.0, abs(grown_ns) - GROWTH_SCATTERS * scatter_ns)
-        excess_ns = max(0.0, lows.rtt_ns - self._floors.least_ns)
         return (
-            self._floors.bias_ns + (excess_ns + beyond_ns) / 2,
+            self._bias_ns(lows) + beyond_ns / 2,
             grown_ns / clouds.span_ns,
             beyond_ns / clouds.span_ns / 2,
         )
+
+    def _bias_ns(self, lows: Lows) -> float:
+        """The most that queues explain of an offset."""
+        if self._floors is None:
+            return 0.0
+        return self._floors.bias_ns + max(0.0, lows.rtt_ns - self._floors.least_ns) / 2
 
     def _update_theta(self, innovation_ns: float, variance: float, bias_ns: float) -> None:
         self._unexplained.take(innovation_ns, self._filter.cov.theta + variance)
