@@ -138,7 +138,8 @@ class World:
             if (x, y) == (a, b):
                 took += np.where(sent_ns >= since * 1e9, longer_ns, 0.0)
         took += np.interp(sent_ns * 1e-9, self.at, self.queue[a, UP])
-        return took + np.interp((sent_ns + took) * 1e-9, self.at, self.queue[b, DOWN])
+        took += np.interp((sent_ns + took) * 1e-9, self.at, self.queue[b, DOWN])
+        return np.asarray(took)
 
 
 def _some(world: World, most: int = HOSTS - 1) -> list[int]:

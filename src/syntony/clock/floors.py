@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.envelope import lowest
 from syntony.clock.fit import WindowFit
 from syntony.clock.samples import Clouds
 
@@ -29,8 +28,9 @@ those (`FLOOR_UP`): many windows leave no less than 20 would."""
 LEAST_GAP_NS = 0.5
 """Stamps of both ends are whole nanoseconds."""
 
-HALF_DEPTH = 3
-"""Lowest probes of half a window that its floor is estimated from."""
+HALF_FLOOR, HALF_SCATTER = 2, 7
+"""The third lowest probe of half a window stands for its floor, in spite of two wrong stamps, and
+the distance of the eighth for its scatter."""
 
 Matrix = NDArray[np.float64]
 
@@ -117,11 +117,11 @@ def growth_ns(clouds: Clouds, slope: float) -> tuple[float, float]:
     for part in (slice(0, clouds.forward), slice(clouds.forward, None)):
         for half, sign in ((~late[part], -1.0), (late[part], 1.0)):
             side = heights[part][half]
-            if len(side) < HALF_DEPTH:
+            if len(side) <= HALF_SCATTER:
                 return 0.0, 0.0
-            low_ns = lowest(side, HALF_DEPTH)
-            rise_ns += sign * low_ns
-            scatter_ns = math.hypot(scatter_ns, low_ns - float(side.min()))
+            low = np.partition(side, (HALF_FLOOR, HALF_SCATTER))
+            rise_ns += sign * float(low[HALF_FLOOR])
+            scatter_ns = math.hypot(scatter_ns, float(low[HALF_SCATTER] - low[HALF_FLOOR]))
     # Halves' floors lie half a window apart.
     return 2 * rise_ns, 2 * scatter_ns
 

@@ -148,7 +148,7 @@ class PairTracker:
         self._clock_changed = False
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         lows = fitted_lows(clouds, fit, self._noise_ns)
-        self._start(fit, floors.asymmetry_ns, self._bias_ns(lows))
+        self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
         self._watch_bend(clouds, fit)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
@@ -238,7 +238,7 @@ class PairTracker:
             self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        bias_ns = self._bias_ns(lows)
+        bias_ns = self._bias_ns(fit, lows)
         if abs(innovation_ns) > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns, bias_ns)
             return self._tracked(WindowUse.STEPPED)
@@ -277,7 +277,7 @@ class PairTracker:
         they add to the round trip). Once is a bad fit; twice in a row is a clock step."""
         off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._filter.theta_ns)
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        bias_ns = self._bias_ns(lows)
+        bias_ns = self._bias_ns(fit, lows)
         stepped = off_ns > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns)
         again, self._contradicted = self._contradicted, stepped
         if stepped and again:
@@ -360,37 +360,42 @@ class PairTracker:
     def _update_both(
         self, clouds: Clouds, fit: WindowFit, lows: Lows, asymmetry_ns: float, overlap: float
     ) -> None:
-        bias_ns, bias_drift, turned = self._biases(clouds, fit, lows)
+        bias_ns, bias_drift = self._biases(clouds, fit, lows)
         theta_ns = fit.line.theta_ns - asymmetry_ns
         innovation_ns = theta_ns - self._filter.theta_ns
         theta_var = fit.theta_var + (bias_ns / 2) ** 2
         if math.isinf(fit.slope_var):
             self._update_theta(innovation_ns, theta_var * overlap, bias_ns)
             return
-        noise = Covariance(theta_var, fit.covariance, fit.slope_var + turned**2).times(overlap)
+        slope_var = fit.slope_var + (bias_drift / 2) ** 2
+        noise = Covariance(theta_var, fit.covariance, slope_var).times(overlap)
         self._unexplained.take(innovation_ns, self._filter.cov.theta + noise.theta)
         self._filter = self._filter.update(theta_ns, fit.line.slope, noise, (bias_ns, bias_drift))
 
-    def _biases(self, clouds: Clouds, fit: WindowFit, lows: Lows) -> tuple[float, float, float]:
+    def _biases(self, clouds: Clouds, fit: WindowFit, lows: Lows) -> tuple[float, float]:
         """Of a window's offset and of its slope, if all that its round trips exceed the least by
-        stands in one direction; and 1-sigma of the slope if that is a queue that grows or drains.
+        stands in one direction.
 
-        Where it changes by g over the window, the line between the clouds may have the slope of
+        Where a queue grows by g over the window, the line between the clouds may have the slope of
         either direction's floor, which differ by g/span, and lie g/2 off in the window's middle.
+        A line halfway between makes clusters g/√48 wide.
         """
-        grown_ns, scatter_ns = growth_ns(clouds, fit.line.slope)
-        beyond_ns = max(0.0, abs(grown_ns) - GROWTH_SCATTERS * scatter_ns)
+        rise_ns, scatter_ns = growth_ns(clouds, fit.line.slope)
+        grown_ns = max(0.0, abs(rise_ns) - GROWTH_SCATTERS * scatter_ns)
+        if fit.clustered:
+            grown_ns = min(grown_ns, math.sqrt(48) * fit.noise_ns)
         return (
-            self._bias_ns(lows) + beyond_ns / 2,
-            grown_ns / clouds.span_ns,
-            beyond_ns / clouds.span_ns / 2,
+            self._bias_ns(fit, lows) + grown_ns / 2,
+            math.copysign(grown_ns, rise_ns) / clouds.span_ns,
         )
 
-    def _bias_ns(self, lows: Lows) -> float:
+    def _bias_ns(self, fit: WindowFit, lows: Lows) -> float:
         """The most that queues explain of an offset."""
         if self._floors is None:
             return 0.0
-        return self._floors.bias_ns + max(0.0, lows.rtt_ns - self._floors.least_ns) / 2
+        # Where few probes meet no queue, a line through those lies below the lowest few.
+        excess_ns = min(lows.rtt_ns, fit.line.rtt_ns) - self._floors.least_ns
+        return self._floors.bias_ns + max(0.0, excess_ns) / 2
 
     def _update_theta(self, innovation_ns: float, variance: float, bias_ns: float) -> None:
         self._unexplained.take(innovation_ns, self._filter.cov.theta + variance)
