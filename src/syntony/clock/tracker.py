@@ -20,7 +20,6 @@ from syntony.clock.floors import Floors, Lows, fitted_lows, growth_ns, lows_at
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
 from syntony.clock.window_steps import STEP_NS, STEP_SIGMAS, stepped_inside
-from syntony.model.clocks import BOUND_SIGMAS
 
 FIRST_DRIFT_SIGMA = 1e-6
 """Minimum 1-sigma of a first window's drift: one lucky envelope must not fix it."""
@@ -49,6 +48,8 @@ half a window apart; without one the clusters of both directions lie at the same
 GROWTH_SCATTERS = 2.0
 """A round trip that changes within a window by more than so many scatters of its floors is a queue
 that fills or drains."""
+BIAS_SIGMAS = 3.0
+"""A bias counts as so many sigmas, a third more than it is: growth is seen late."""
 SHARED = 2.0
 """The solve takes half of its edges' errors of drift for common ones. All edges of a host may have
 that of a queue in front of it."""
@@ -425,8 +426,8 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cov, bias_drift = self._filter.cov, self._filter.bias_drift / BOUND_SIGMAS
-        bias_ns = self._filter.bias_ns / BOUND_SIGMAS
+        cov, bias_drift = self._filter.cov, self._filter.bias_drift / BIAS_SIGMAS
+        bias_ns = self._filter.bias_ns / BIAS_SIGMAS
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
         drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
         back_ns = round(cov.cross / (drift_var + bias_drift**2))
