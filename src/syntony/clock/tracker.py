@@ -379,11 +379,11 @@ class PairTracker:
 
         Where a queue grows by g over the window, the line between the clouds may have the slope of
         either direction's floor, which differ by g/span, and lie g/2 off in the window's middle.
-        A line halfway between makes clusters g/√48 wide.
+        One halfway between makes clusters, at the same time in both, g/√48 wide.
         """
         rise_ns, scatter_ns = growth_ns(clouds, fit.line.slope)
         grown_ns = max(0.0, abs(rise_ns) - GROWTH_SCATTERS * scatter_ns)
-        if fit.clustered:
+        if fit.clustered and fit.cluster_gap < STEP_CLUSTER_GAP:
             grown_ns = min(grown_ns, math.sqrt(48) * fit.noise_ns)
         return (
             self._bias_ns(fit, lows) + grown_ns / 2,
