@@ -68,6 +68,32 @@ def test_a_window_counts_as_in_the_textbook(seed: int, off_sigmas: float) -> Non
     same(alone, textbook(x, cov, said[:1] - x[:1], np.eye(2)[:1], noise[:1, :1]))
 
 
+@given(st.integers(0, 2**32))
+def test_a_bias_moves_the_filter_as_the_windows_that_have_it_do(seed: int) -> None:
+    """Two filters, one of which gets biased windows: they part by what the other one claims."""
+    rng = np.random.default_rng(seed)
+    right = wrong = OffsetDrift(cov=covariance(drawn(rng)))
+    for _ in range(4):
+        ahead_ns, noise = float(rng.uniform(0.1e9, 4e9)), drawn(rng)
+        bias = (float(rng.uniform(0, 2)), float(rng.uniform(-1, 1) * PPB))
+        right, wrong = (each.predict(ahead_ns, 0.0) for each in (right, wrong))
+        alone = rng.random() < 0.5
+        if alone:
+            variance = float(noise[0, 0]) + 10.0
+            off_ns = bias[0] - wrong.theta_ns
+            right = right.update_theta(-right.theta_ns, variance, bias[0])
+            wrong = wrong.update_theta(off_ns, variance)
+        else:
+            noise = noise + np.diag([10.0, 1.0])
+            right = right.update(0.0, 0.0, covariance(noise), bias)
+            wrong = wrong.update(*bias, covariance(noise))
+    assert wrong.cov == right.cov, "no innovation was beyond the gate"
+    assert wrong.theta_ns - right.theta_ns == pytest.approx(right.bias_ns, rel=1e-6, abs=1e-6)
+    assert wrong.drift - right.drift == pytest.approx(right.bias_drift, rel=1e-6, abs=1e-6 * PPB)
+    claimed = right.cov.theta + (right.bias_ns / 4) ** 2
+    assert right.total_var == pytest.approx(claimed)
+
+
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 50.0]))
 def test_time_passes_as_in_the_textbook(seed: int, ramp_ppb_per_s: float) -> None:
     """A random walk of the drift in many small steps, and a ramp of either sign."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from syntony.clock.envelope import EnvelopeLine
 from syntony.clock.fit import WindowFit
-from syntony.clock.floors import Floors
+from syntony.clock.floors import Floors, growth_ns
+from syntony.clock.samples import Clouds
 
-KNOWN = Floors(5_000.0, 6_000.0)
+KNOWN = Floors(5_000.0, 6_000.0, 11_000.0)
 
 
 def _window(gap_ns: float, *, certain: bool = False) -> WindowFit:
@@ -66,3 +68,21 @@ def test_a_queue_that_may_stand_may_fill_in_a_window() -> None:
     assert queued.drift_doubt(2e9) == pytest.approx(1e-6)
     assert queued.drift_doubt(4e9) == pytest.approx(0.5e-6)
     assert KNOWN._replace(doubt_var=100.0**2).drift_doubt(2e9) == 0
+
+
+@pytest.mark.parametrize("slope_ppb", [0.0, 300.0])
+@pytest.mark.parametrize("grown_ns", [0.0, 900.0, -900.0])
+def test_the_growth_of_a_queue_is_told_from_the_clocks(slope_ppb: float, grown_ns: float) -> None:
+    """In the sum of both directions a slope cancels, and what the queue gains does not."""
+    t = np.tile(np.linspace(-1e9, 1e9, 201), 2)
+    side = np.repeat([1.0, -1.0], 201)
+    queue_ns = np.where(side > 0, (t / 2e9 + 0.5) * grown_ns, 0.0)
+    y = slope_ppb * 1e-9 * t + side * (5_000.0 + queue_ns)
+    clouds = Clouds(0, 0, 2e9, t, y, side, np.zeros(402, dtype=np.intp), 201)
+    rise_ns, scatter_ns = growth_ns(clouds, 0.0)
+    assert rise_ns == pytest.approx(grown_ns, abs=25.0)
+    apart_ns = (abs(grown_ns) + 2 * slope_ppb) / 200, 2 * slope_ppb / 200
+    assert scatter_ns < 20 * math.hypot(*apart_ns) + 1.0, "that of a few probes"
+    assert growth_ns(clouds.only(t > -0.02e9), 0.0) == (0.0, 0.0), (
+        "too few probes in its first half"
+    )

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from bench.simulated import stamps
+from bench.simulated import queues, stamps
 from bench.simulated.fleet import QUIET, Way, probe_pairs
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
@@ -223,3 +223,28 @@ def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: i
         if quarter < 3 and not certain:
             assert doubtful[-1] > 500, f"seed {seed}: windows that share probes confirmed it"
     assert doubtful[-1] < 200, f"seed {seed}: {np.round(doubtful)}"
+
+
+def slow_queue(rng: np.random.Generator, fastest: float) -> Way:
+    """A queue that grows from the eighth second on by 10 ns/s to `fastest`, and then stands."""
+    rate, grows_s = 10 ** rng.uniform(1, math.log10(fastest)), rng.uniform(3, 20)
+    print(f"{rate:.0f} ns/s for {grows_s:.1f} s")
+    at_ns = np.array([0, 8, 8 + grows_s, 600]) * S
+    depth_ns = rate * grows_s
+    return Way(queue=queues.LevelTrace(at_ns, np.array([0, 0, depth_ns, depth_ns]), 600.0 * S))
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
+def test_queues_that_grow_slowly_stay_within_four_sigmas(seed: int, *, both: bool) -> None:
+    """Floors follow them, and half of what one direction gains goes into the offset. A second one
+    in the other direction grows unnoticed beside the first."""
+    rng = np.random.default_rng((seed, 41))
+    ways = slow_queue(rng, 10_000), slow_queue(rng, 300) if both else QUIET
+    if seed % 2:
+        ways = ways[1], ways[0]
+    pair = Pair(seed, stamps.kernel if seed % 3 == 2 else stamps.hardware)
+    for second in range(36):
+        tracked = pair.step(*ways, advance_ns=S if second else WINDOW_NS)
+        if tracked is not None:
+            assert abs(pair.error_ns(tracked)) < 4 * pair.sigma_ns(tracked) + 20, f"at {second}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Self
 
+from syntony.model.clocks import BOUND_SIGMAS
+
 WANDER_PPB = 7.0
 """Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
 GATE_SIGMAS = 4.0
@@ -55,6 +57,15 @@ class OffsetDrift(NamedTuple):
     theta_ns: float = 0.0
     drift: float = 0.0
     cov: Covariance = Covariance()
+    bias_ns: float = 0.0
+    bias_drift: float = 0.0
+    """Errors of both if all that round trips exceeded their floor by stood in one direction: the
+    response to the biases of what was measured. No number of windows averages them out."""
+
+    @property
+    def total_var(self) -> float:
+        """Variance of the offset, its bias included."""
+        return self.cov.theta + (self.bias_ns / BOUND_SIGMAS) ** 2
 
     def predict(self, ahead_ns: float, shift_ns: float, ramp: float = 0.0) -> Self:
         """The same `ahead_ns` later, against a base that is `shift_ns` higher.
@@ -68,6 +79,7 @@ class OffsetDrift(NamedTuple):
         ramped = Covariance(bent_ns**2, bent_ns * turned, turned**2)
         return self._replace(
             theta_ns=self.theta_ns + self.drift * ahead_ns - shift_ns,
+            bias_ns=self.bias_ns + self.bias_drift * ahead_ns,
             cov=self.cov.through(1.0, ahead_ns, 0.0, 1.0).plus(grown).plus(ramped),
         )
 
@@ -75,8 +87,10 @@ class OffsetDrift(NamedTuple):
         """The offset is less sure by this variance."""
         return self._replace(cov=self.cov.plus(Covariance(theta=theta_var)))
 
-    def update(self, theta_ns: float, drift: float, noise: Covariance) -> Self:
-        """Take a window's measurement of both."""
+    def update(
+        self, theta_ns: float, drift: float, noise: Covariance, bias: tuple[float, float] = (0, 0)
+    ) -> Self:
+        """Take a window's measurement of both, of which queues may cause the `bias`."""
         off, turn = theta_ns - self.theta_ns, drift - self.drift
         cov, spread = self.cov, self.cov.plus(noise)
         det = spread.theta * spread.drift - spread.cross**2
@@ -93,14 +107,17 @@ class OffsetDrift(NamedTuple):
         d = (cov.drift * spread.theta - cov.cross * spread.cross) / det
         # Joseph's form: the short one loses variances below rounding, and with them the sign.
         kept = cov.through(1 - a, -b, -c, 1 - d).plus(noise.through(a, b, c, d))
+        bias_off, bias_turn = bias[0] - self.bias_ns, bias[1] - self.bias_drift
         return self._replace(
             theta_ns=self.theta_ns + a * off + b * turn,
             drift=self.drift + c * off + d * turn,
             cov=kept.sound(),
+            bias_ns=self.bias_ns + a * bias_off + b * bias_turn,
+            bias_drift=self.bias_drift + c * bias_off + d * bias_turn,
         )
 
-    def update_theta(self, off_ns: float, variance: float) -> Self:
-        """Take a window's measurement of the offset alone; returns the prediction error."""
+    def update_theta(self, off_ns: float, variance: float, bias_ns: float = 0.0) -> Self:
+        """Take a window's measurement of the offset alone, off the prediction by `off_ns`."""
         cov, spread = self.cov, self.cov.theta + variance
         nis = off_ns * off_ns / spread
         if nis > _MOST_NIS:
@@ -111,7 +128,11 @@ class OffsetDrift(NamedTuple):
             Covariance(a * variance * a, a * variance * c, c * variance * c)
         )
         return self._replace(
-            theta_ns=self.theta_ns + a * off_ns, drift=self.drift + c * off_ns, cov=kept.sound()
+            theta_ns=self.theta_ns + a * off_ns,
+            drift=self.drift + c * off_ns,
+            cov=kept.sound(),
+            bias_ns=self.bias_ns + a * (bias_ns - self.bias_ns),
+            bias_drift=self.bias_drift + c * (bias_ns - self.bias_ns),
         )
 
 

@@ -28,6 +28,10 @@ those (`FLOOR_UP`): many windows leave no less than 20 would."""
 LEAST_GAP_NS = 0.5
 """Stamps of both ends are whole nanoseconds."""
 
+HALF_FLOOR, HALF_SCATTER = 2, 7
+"""The third lowest probe of half a window stands for its floor, in spite of two wrong stamps, and
+the distance of the eighth for its scatter."""
+
 Matrix = NDArray[np.float64]
 
 
@@ -58,6 +62,8 @@ class Floors(NamedTuple):
 
     forward_ns: float
     reverse_ns: float
+    least_ns: float
+    """Their sum when they were learned, or less: they rise with later windows, it does not."""
     asymmetry_ns: float = 0.0
     """Half the difference of the paths, known only from rebaselining around a prediction."""
     doubt_var: float = 0.0
@@ -70,6 +76,8 @@ class Floors(NamedTuple):
     """When the last of these windows ended."""
     certain: bool = False
     """One of these windows was enough."""
+    bias_ns: float = 0.0
+    """Error of the prediction they were learned around, if a queue had grown in one direction."""
     gap_var: float = math.inf
     """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
     leave less by the root of n, as stretches within a window do, and one good one is enough."""
@@ -99,6 +107,23 @@ class Floors(NamedTuple):
         """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
         doubt_ns = math.sqrt(self.doubt_var)
         return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+
+
+def growth_ns(clouds: Clouds, slope: float) -> tuple[float, float]:
+    """By how much the floors' sum rises over a window, and its scatter: clocks leave it alone."""
+    heights = clouds.heights(slope)
+    late = clouds.t > 0
+    rise_ns = scatter_ns = 0.0
+    for part in (slice(0, clouds.forward), slice(clouds.forward, None)):
+        for half, sign in ((~late[part], -1.0), (late[part], 1.0)):
+            side = heights[part][half]
+            if len(side) <= HALF_SCATTER:
+                return 0.0, 0.0
+            low = np.partition(side, (HALF_FLOOR, HALF_SCATTER))
+            rise_ns += sign * float(low[HALF_FLOOR])
+            scatter_ns = math.hypot(scatter_ns, float(low[HALF_SCATTER] - low[HALF_FLOOR]))
+    # Halves' floors lie half a window apart.
+    return 2 * rise_ns, 2 * scatter_ns
 
 
 def lows_at(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.floor_evidence import floor_evidence
-from syntony.clock.floors import Floors, Lows, fitted_lows, lows_at
+from syntony.clock.floors import Floors, Lows, fitted_lows, growth_ns, lows_at
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
 from syntony.clock.window_steps import STEP_NS, STEP_SIGMAS, stepped_inside
@@ -43,6 +43,16 @@ of these."""
 STEP_CLUSTER_GAP = 0.3
 """A clock step within a window leaves one direction's floor before it and the other's after it,
 half a window apart; without one the clusters of both directions lie at the same time."""
+
+
+GROWTH_SCATTERS = 2.0
+"""A round trip that changes within a window by more than so many scatters of its floors is a queue
+that fills or drains."""
+BIAS_SIGMAS = 3.0
+"""A bias counts as so many sigmas, a third more than it is: growth is seen late."""
+SHARED = 2.0
+"""The solve takes half of its edges' errors of drift for common ones. All edges of a host may have
+that of a queue in front of it."""
 
 
 class WindowUse(enum.StrEnum):
@@ -138,9 +148,9 @@ class PairTracker:
             return None
         self._clock_changed = False
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
-        self._start(fit, floors.asymmetry_ns)
-        self._watch_bend(clouds, fit)
         lows = fitted_lows(clouds, fit, self._noise_ns)
+        self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
+        self._watch_bend(clouds, fit)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns < -slack_ns:
@@ -156,12 +166,12 @@ class PairTracker:
             slope, slope_var = self._filter.drift, self._filter.cov.drift * self._unexplained.factor
         self._bend.take(clouds, slope, slope_var)
 
-    def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
+    def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0, bias_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
         if math.isinf(slope_var):
             slope_var = self._filter.cov.drift
         cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
-        self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
+        self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov, bias_ns)
         self._bend = DriftRamp()
         self._unexplained = Innovations()
         self._above_floor_since_ns = None
@@ -176,6 +186,7 @@ class PairTracker:
         floors = Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
+            lows.rtt_ns,
             scatter_ns=lows.worse_ns,
         )
         if fit.floor_confirmed:
@@ -219,7 +230,7 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        if excess_ns < -slack_ns:
+        if lows.rtt_ns < floors.least_ns - slack_ns:
             # A better floor than any before: assume symmetric paths again.
             self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
@@ -228,10 +239,11 @@ class PairTracker:
             self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
-            self._start(fit, asymmetry_ns)
+        bias_ns = self._bias_ns(fit, lows)
+        if abs(innovation_ns) > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns):
+            self._start(fit, asymmetry_ns, bias_ns)
             return self._tracked(WindowUse.STEPPED)
-        self._update_both(fit, asymmetry_ns, (max(excess_ns, 0.0) / 4) ** 2, overlap)
+        self._update_both(clouds, fit, lows, asymmetry_ns, overlap)
         if excess_ns >= -slack_ns:
             self._watch_bend(clouds, fit)
         self._follow_floors(lows)
@@ -246,9 +258,9 @@ class PairTracker:
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         if self._ambiguous(excess_ns, lows):
-            if self._contradicts(fit, floors, excess_ns):
+            if self._contradicts(fit, floors, lows):
                 return WindowUse.HELD
-            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
+            self._update_both(clouds, fit, lows, floors.asymmetry_ns, overlap)
             if fit.floor_confirmed and self._floor_has_moved(clouds.span_ns):
                 self._follow_floors(lows, 1.0)
                 self._above_floor_since_ns = None
@@ -261,20 +273,21 @@ class PairTracker:
             self._above_floor_since_ns = None
         return mode
 
-    def _contradicts(self, fit: WindowFit, floors: Floors, excess_ns: float) -> bool:
+    def _contradicts(self, fit: WindowFit, floors: Floors, lows: Lows) -> bool:
         """Whether the offset differs from the prediction by more than queues explain (half of what
         they add to the round trip). Once is a bad fit; twice in a row is a clock step."""
         off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._filter.theta_ns)
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        stepped = off_ns > excess_ns / 2 + max(STEP_NS, STEP_SIGMAS * sigma_ns)
+        bias_ns = self._bias_ns(fit, lows)
+        stepped = off_ns > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns)
         again, self._contradicted = self._contradicted, stepped
         if stepped and again:
-            self._start(fit, floors.asymmetry_ns)
+            self._start(fit, floors.asymmetry_ns, bias_ns)
         return stepped and not again
 
     def _ambiguous(self, excess_ns: float, lows: Lows) -> bool:
         """Whether the prediction is too uncertain to attribute the excess to one direction."""
-        sigma_ns = math.sqrt(self._filter.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
+        sigma_ns = math.sqrt(self._filter.total_var + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
     def _update_from_one(
@@ -304,19 +317,21 @@ class PairTracker:
         ]
         if len(agreeing) == 1:
             off_ns, scatter_ns = sides[agreeing[0]]
-            self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap)
+            # Or this direction's queue grows, too, and moves the offset from the prediction.
+            moved_ns = off_ns if agreeing[0] is WindowUse.FORWARD else -off_ns
+            bias_ns = self._filter.bias_ns + moved_ns
+            self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap, bias_ns)
             return agreeing[0]
         # Queues in both directions leave half the excess uncertain, the same half in every
         # window: such a window counts only if the prediction is no better than that.
-        doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
-        if not agreeing and self._filter.cov.theta < doubt_var:
+        if not agreeing and self._filter.cov.theta < ((lows.rtt_ns - floors.rtt_ns) / 2) ** 2:
             return WindowUse.HELD
-        self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
+        self._update_both(clouds, fit, lows, floors.asymmetry_ns, overlap)
         return WindowUse.BOTH
 
     def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
         """Whether a direction is near the prediction and scatters little: no queue is in it."""
-        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.cov.theta + scatter_ns**2 + noise_var)
+        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.total_var + scatter_ns**2 + noise_var)
         return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
 
     def _floor_has_moved(self, span_ns: float) -> bool:
@@ -335,29 +350,57 @@ class PairTracker:
         self._floors = Floors(
             forward_ns,
             reverse_ns,
+            lows.rtt_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
             self._floors.doubt_var + self._filter.cov.theta,
             lows.worse_ns,
+            bias_ns=abs(self._filter.bias_ns),
         )
         self._above_floor_since_ns = None
 
     def _update_both(
-        self, fit: WindowFit, asymmetry_ns: float, extra_var: float, overlap: float
+        self, clouds: Clouds, fit: WindowFit, lows: Lows, asymmetry_ns: float, overlap: float
     ) -> None:
-        if math.isinf(fit.slope_var):
-            innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
-            self._update_theta(innovation_ns, (fit.theta_var + extra_var) * overlap)
-            return
-        noise = Covariance(fit.theta_var + extra_var, fit.covariance, fit.slope_var)
+        bias_ns, bias_drift = self._biases(clouds, fit, lows)
         theta_ns = fit.line.theta_ns - asymmetry_ns
-        self._unexplained.take(
-            theta_ns - self._filter.theta_ns, self._filter.cov.theta + noise.theta * overlap
-        )
-        self._filter = self._filter.update(theta_ns, fit.line.slope, noise.times(overlap))
+        innovation_ns = theta_ns - self._filter.theta_ns
+        theta_var = fit.theta_var + (bias_ns / 2) ** 2
+        if math.isinf(fit.slope_var):
+            self._update_theta(innovation_ns, theta_var * overlap, bias_ns)
+            return
+        slope_var = fit.slope_var + (bias_drift / 2) ** 2
+        noise = Covariance(theta_var, fit.covariance, slope_var).times(overlap)
+        self._unexplained.take(innovation_ns, self._filter.cov.theta + noise.theta)
+        self._filter = self._filter.update(theta_ns, fit.line.slope, noise, (bias_ns, bias_drift))
 
-    def _update_theta(self, innovation_ns: float, variance: float) -> None:
+    def _biases(self, clouds: Clouds, fit: WindowFit, lows: Lows) -> tuple[float, float]:
+        """Of a window's offset and of its slope, if all that its round trips exceed the least by
+        stands in one direction.
+
+        Where a queue grows by g over the window, the line between the clouds may have the slope of
+        either direction's floor, which differ by g/span, and lie g/2 off in the window's middle.
+        One halfway between makes clusters, at the same time in both, g/√48 wide.
+        """
+        rise_ns, scatter_ns = growth_ns(clouds, fit.line.slope)
+        grown_ns = max(0.0, abs(rise_ns) - GROWTH_SCATTERS * scatter_ns)
+        if fit.clustered and fit.cluster_gap < STEP_CLUSTER_GAP:
+            grown_ns = min(grown_ns, math.sqrt(48) * fit.noise_ns)
+        return (
+            self._bias_ns(fit, lows) + grown_ns / 2,
+            math.copysign(grown_ns, rise_ns) / clouds.span_ns,
+        )
+
+    def _bias_ns(self, fit: WindowFit, lows: Lows) -> float:
+        """The most that queues explain of an offset."""
+        if self._floors is None:
+            return 0.0
+        # Where few probes meet no queue, a line through those lies below the lowest few.
+        excess_ns = min(lows.rtt_ns, fit.line.rtt_ns) - self._floors.least_ns
+        return self._floors.bias_ns + max(0.0, excess_ns) / 2
+
+    def _update_theta(self, innovation_ns: float, variance: float, bias_ns: float) -> None:
         self._unexplained.take(innovation_ns, self._filter.cov.theta + variance)
-        self._filter = self._filter.update_theta(innovation_ns, variance)
+        self._filter = self._filter.update_theta(innovation_ns, variance, bias_ns)
 
     def _follow_floors(self, lows: Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
@@ -371,28 +414,32 @@ class PairTracker:
             for old, new in zip(known, seen, strict=True)
         ]
         scatter_ns = self._floors.scatter_ns + upward * (lows.worse_ns - self._floors.scatter_ns)
+        lower_ns = min(0.0, lows.rtt_ns - self._floors.least_ns)
         self._floors = self._floors._replace(
-            forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
+            forward_ns=followed[0],
+            reverse_ns=followed[1],
+            scatter_ns=scatter_ns,
+            least_ns=self._floors.least_ns + FLOOR_DOWN * lower_ns,
         )
 
     def _tracked(self, mode: WindowUse) -> Tracked | None:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cross = self._filter.cov.cross
+        cov, bias_drift = self._filter.cov, self._filter.bias_drift / BIAS_SIGMAS
+        bias_ns = self._filter.bias_ns / BIAS_SIGMAS
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
-        drift_var = (
-            self._filter.cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
-        )
-        back_ns = round(cross / drift_var) if drift_var > 0 else 0
+        drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
+        back_ns = round(cov.cross / (drift_var + bias_drift**2))
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
             base_ns=self._base_ns,
             theta_ns=self._filter.theta_ns - self._filter.drift * back_ns,
             drift=self._filter.drift,
-            theta_var=(self._filter.cov.theta - cross * back_ns) * self._unexplained.factor,
-            doubt_var=self._floors.doubt_var + bent_ns**2,
-            drift_var=drift_var,
+            theta_var=(cov.theta - (2 * cov.cross - drift_var * back_ns) * back_ns)
+            * self._unexplained.factor,
+            doubt_var=self._floors.doubt_var + bent_ns**2 + (bias_ns - bias_drift * back_ns) ** 2,
+            drift_var=drift_var + (SHARED * bias_drift) ** 2,
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
