@@ -34,5 +34,5 @@ def test_a_window_that_tells_nothing_moves_no_line_and_makes_nobody_surer(seed: 
         assert line_ns - before.base_ns == pytest.approx(before.theta_ns, abs=2)
         later_ns = after.ref_ns + AHEAD_NS
         ratio = sigma_ns(after, later_ns) / sigma_ns(before, later_ns)
-        assert 0.999 < ratio < 1.15, f"seed {seed}: {ratio:.3f}"
+        assert 0.99 < ratio < 1.15, f"seed {seed}: {ratio:.3f}"
         before = after

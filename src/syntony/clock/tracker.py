@@ -164,7 +164,12 @@ class PairTracker:
         if math.isinf(slope_var):
             # The predicted slope: windows confirm it as long as no offset contradicts it.
             slope, slope_var = self._filter.drift, self._filter.cov.drift * self._unexplained.factor
+        before_ns = self._bent_ns
         self._bend.take(clouds, slope, slope_var)
+        if self._floors is not None and self._bent_ns > before_ns:
+            # It has lowered the floors since before it was noticed.
+            least_ns = self._floors.least_ns + self._bent_ns - before_ns
+            self._floors = self._floors._replace(least_ns=least_ns)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0, bias_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
@@ -186,7 +191,7 @@ class PairTracker:
         floors = Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
-            lows.rtt_ns,
+            lows.rtt_ns + self._bent_ns,
             scatter_ns=lows.worse_ns,
         )
         if fit.floor_confirmed:
@@ -230,7 +235,7 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        if lows.rtt_ns < floors.least_ns - slack_ns:
+        if lows.rtt_ns + self._bent_ns < floors.least_ns - slack_ns:
             # A better floor than any before: assume symmetric paths again.
             self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
@@ -398,6 +403,11 @@ class PairTracker:
         excess_ns = min(lows.rtt_ns, fit.line.rtt_ns) - self._floors.least_ns
         return self._floors.bias_ns + max(0.0, excess_ns) / 2
 
+    @property
+    def _bent_ns(self) -> float:
+        """By how much a bent clock's floors, at the ends of a straight line, may be too low."""
+        return self._bend.seen * self._span_ns**2 / 8
+
     def _update_theta(self, innovation_ns: float, variance: float, bias_ns: float) -> None:
         self._unexplained.take(innovation_ns, self._filter.cov.theta + variance)
         self._filter = self._filter.update_theta(innovation_ns, variance, bias_ns)
@@ -414,7 +424,7 @@ class PairTracker:
             for old, new in zip(known, seen, strict=True)
         ]
         scatter_ns = self._floors.scatter_ns + upward * (lows.worse_ns - self._floors.scatter_ns)
-        lower_ns = min(0.0, lows.rtt_ns - self._floors.least_ns)
+        lower_ns = min(0.0, lows.rtt_ns + self._bent_ns - self._floors.least_ns)
         self._floors = self._floors._replace(
             forward_ns=followed[0],
             reverse_ns=followed[1],
