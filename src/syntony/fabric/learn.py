@@ -34,7 +34,7 @@ SILENT_END = 2
 answers."""
 INTERVAL_NS = 20 * MS
 """50 packets a second of 60 bytes: negligible for a link, little for a switch's control plane."""
-FIRST_NS = 4 * MS
+FIRST_NS = 5 * MS
 """Minimum interval while paths are learnt for the first time: the first minute's faults can only be
 named as far as paths are known."""
 FLEET_NS = MS // 2
