@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.controller.judged import CROSSING, T0, Control, finding, standing
+from tests.controller.judged import CROSSING, T0, Control, finding
 
 from syntony.controller.observe import APART, BURSTS
 from syntony.model import S
@@ -194,14 +194,15 @@ def test_a_part_that_fails_long_after_what_may_be_anything_is_another_page(
 def test_a_delay_that_begins_after_another_fault_was_over_is_not_its_evidence(
     control: Control,
 ) -> None:
-    control.fabric = standing(gone={"spine0": 0})
+    control.slas = control.slas._replace(jobs={})
+    control.findings = (finding("leaf0->spine0", "link"),)
     control.tick(5)
-    control.fabric = standing()
-    control.tick(12)
+    control.findings = ()
+    control.tick(23)
     assert control.live() == {}
     control.findings = (finding("leaf0->spine0", "link", fault="delay", loss=0.0, delay_ns=1e6),)
     control.tick(4)
-    assert control.pages() == ["switch-down spine0", "component-delay leaf0->spine0"]
+    assert control.pages() == ["link-loss leaf0->spine0", "component-delay leaf0->spine0"]
 
 
 def test_a_fault_of_some_flows_has_the_loss_of_all_that_cross_it(control: Control) -> None:

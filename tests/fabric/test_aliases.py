@@ -18,8 +18,8 @@ def turned(*turns: tuple[str, str], ways: int = MANY, at: int = TURNED) -> Alias
     found = Aliases()
     for number in range(ways):
         for left, joins in turns:
-            before, after = (("h0/r", "l0", hop, "l1") for hop in (left, joins))
-            found.turned((number, left), before, after, at)
+            old, new = (("h0/r", "l0", hop, "l1") for hop in (left, joins))
+            found.turned((number, left), old, new, at)
     return found
 
 
