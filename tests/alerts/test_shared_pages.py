@@ -204,12 +204,12 @@ def test_a_part_that_was_measured_apart_from_its_group_is_another_fault(
 ) -> None:
     """Whichever of the two says so."""
     night = Night()
-    apart = {"apart_from": frozenset({measured_apart})}
+    apart = frozenset({measured_apart})
     group, part = bad("ambiguous-loss", GROUP), bad("link-loss", PART)
     if measured_apart == "ambiguous_loss":
-        part = part._replace(**apart)
+        part = part._replace(apart_from=apart)
     else:
-        group = group._replace(**apart)
+        group = group._replace(apart_from=apart)
     night.run(20, group)
     assert night.run(20, group, part) == [f"link-loss {PART}"]
 
