@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.mesh.test_key_rotation import OLD, begun, carried_out
+from tests.mesh.test_stats import info
 
 from syntony.mesh.key_rotation import Master, pair_key
-from syntony.mesh.plan import mesh
+from syntony.mesh.plan import mesh, with_spares
 from syntony.model import NicRef
 
 
@@ -40,3 +41,12 @@ def test_a_pair_has_one_key_whoever_asks_and_no_other_pair_or_epoch_has_it() -> 
     other = Master(epoch=OLD.epoch, secret=b"x" * 32)
     keys = [pair_key(OLD, "h0", "h2"), pair_key(later, "h0", "h1"), pair_key(other, "h0", "h1")]
     assert len({key, *keys}) == 4
+
+
+@pytest.mark.parametrize(("planned", "spares"), [(1, 0), (2, 6), (8, 0), (9, 0)])
+def test_a_pair_with_several_paths_has_spare_ports_up_to_a_number(
+    planned: int, spares: int
+) -> None:
+    plan = [info(number).flow for number in range(planned)]
+    more = with_spares(plan, 8)[planned:]
+    assert [flow.src_port - plan[-1].src_port for flow in more] == list(range(1, spares + 1))

@@ -72,6 +72,7 @@ def rows(
 
 def by_key(columns: Columns) -> dict[tuple[str, int, int], dict[str, Any]]:
     assert set(columns) == {column.name for column in PROBE.columns}
+    assert isinstance(columns["src"], list), "names are no arrays: a batch takes them as they are"
     count = len(columns["ts_ns"])
     table = [{name: column[place] for name, column in columns.items()} for place in range(count)]
     return {(row["src"], int(row["sport"]), (int(row["ts_ns"]) - T0) // S): row for row in table}
