@@ -56,12 +56,17 @@ static void wr_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, con
     pair->before.wr_atomic_write(qp, key, to, data);
 }
 
-/* It is the last of the table. A library from before rdma-core 44 has none, and there something else instead. */
-static bool has_atomic_write(const struct ibv_qp_ex *qp)
+/* The last of the table: libraries from before have none, and there something else instead. */
+static bool is_function(const void *place)
 {
     Dl_info unused;
-    return dladdr(*(void *const *)&qp->wr_atomic_write, &unused) != 0;
+    return dladdr(*(void *const *)place, &unused) != 0;
 }
+#endif
+#ifdef WITH_FLUSH
+OPERATION(wr_flush, false,
+          (struct ibv_qp_ex * qp, uint32_t key, uint64_t from, size_t length, uint8_t type,
+           uint8_t level), qp, key, from, length, type, level)
 #endif
 /* Cut into packets, each of which takes a receive. */
 static void wr_send_tso(struct ibv_qp_ex *qp, void *header, uint16_t size, uint16_t most)
@@ -166,8 +171,13 @@ void extended_patch(struct pair *pair, struct ibv_qp_ex *qp)
     PATCH(wr_complete);
     PATCH(wr_abort);
 #ifdef WITH_ATOMIC_WRITE
-    if (has_atomic_write(qp))
+    if (is_function(&qp->wr_atomic_write)) {
         PATCH(wr_atomic_write);
+#ifdef WITH_FLUSH
+        if (is_function(&qp->wr_flush))
+            PATCH(wr_flush);
+#endif
+    }
 #endif
 #undef PATCH
 }

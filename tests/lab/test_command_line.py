@@ -41,7 +41,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fault_can_be_given_with_its_options(kind: str) -> None:
-    assert re.search(rf"[ :]{kind}[,.]", lab.fault.help or "")
+    assert re.search(rf"[\s:]{kind}[,.]", lab.fault.help or "")
     options = {option for each in lab.fault.params for option in each.opts}
     assert {f"--{option}" for option in KINDS[kind].options} <= options
 

@@ -59,6 +59,13 @@ static void op_atomic_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t to, con
     arrived(qp->wr_id, key, to, (uintptr_t)data);
 }
 #endif
+#ifdef WITH_FLUSH
+static void op_flush(struct ibv_qp_ex *qp, uint32_t key, uint64_t from, size_t length, uint8_t type,
+                     uint8_t level)
+{
+    arrived(qp->wr_id, key, from, length + type + level);
+}
+#endif
 static void op_bind(struct ibv_qp_ex *qp, struct ibv_mw *window, uint32_t key,
                     const struct ibv_mw_bind_info *info)
 {
@@ -110,7 +117,10 @@ static struct ibv_qp_ex qp = {
     .wr_set_inline_data_list = op_inlines, .wr_start = op_start, .wr_complete = op_complete,
     .wr_abort = op_abort,
 #ifdef WITH_ATOMIC_WRITE
-    .wr_atomic_write = op_atomic_write
+    .wr_atomic_write = op_atomic_write,
+#endif
+#ifdef WITH_FLUSH
+    .wr_flush = op_flush,
 #endif
 };
 static struct ibv_qp_ex older = { /* of a library whose table is shorter: */
@@ -362,6 +372,20 @@ static void test_atomic_write(void)
     CHECK_EQUAL(provider.slot->bytes_posted, 8);
 }
 
+#ifdef WITH_FLUSH
+static void test_flush(void)
+{
+    begin(&cqs[0]);
+    qp.wr_id = 1000;
+    qp.wr_start(&qp);
+    qp.wr_flush(&qp, 5, 6, 4096, 1, 2);
+    CHECK_EQUAL(provider.sum, 1000 + 2 * 5 + 3 * 6 + 4 * 4099);
+    CHECK_EQUAL(qp.wr_complete(&qp), 0);
+    CHECK_EQUAL(provider.slot->unannounced, 1);
+    CHECK_EQUAL(provider.slot->bytes_posted, 0);
+}
+#endif
+
 /* The library has a mask where newer ones have that function: it stays as it is. */
 static void test_older_library(void)
 {
@@ -474,6 +498,9 @@ int main(void)
     test_calls();
 #ifdef WITH_ATOMIC_WRITE
     test_atomic_write();
+#ifdef WITH_FLUSH
+    test_flush();
+#endif
     test_older_library();
 #endif
     test_ends();
