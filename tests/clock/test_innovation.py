@@ -309,3 +309,27 @@ def test_three_probes_of_each_third_and_direction_tell_a_bend(
     ramp = DriftRamp()
     ramp.take(thin, slope, 1e-18)
     assert (ramp.seen > 0) == shows
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("rate_ppm", [20.0, -50.0, 200.0])
+def test_a_rate_that_changes_unnoticed_does_not_stay_wrong(rate_ppm: float, seed: int) -> None:
+    """A servo slews a NIC's clock for six seconds. No line passes between what such a window sent,
+    and floors that are learned from it, too low, must not outlive it."""
+    draw = np.random.default_rng(1_000 + seed)
+    begin_s = 12.0 + draw.uniform(0.0, 2.0)
+    end_s = begin_s + 6.0
+
+    def phase(at_s: Floats) -> Floats:
+        slewed_s = np.clip(at_s, begin_s, end_s) - begin_s
+        return np.asarray(3e6 + 12_000 * at_s + 1e3 * rate_ppm * slewed_s, dtype=np.float64)
+
+    pair, judged = Pair(seed, phase, no_queue), 0
+    for second in range(4, 64, 2):
+        tracked = pair.step(float(second))
+        if tracked is not None and second > end_s + 6.0:
+            error_ns, bound_ns = pair.judge(tracked, second + 1.0)
+            assert abs(error_ns) < bound_ns, f"seed {seed}, second {second}"
+            judged += 1
+    assert judged > 2, "it may refuse windows for half a minute"
+    assert bound_ns < 5_000

@@ -225,7 +225,6 @@ class PairTracker:
         if excess_ns > slack_ns:
             return self._tracked(self._take_above_floor(clouds, fit, floors, overlap))
         self._above_floor_since_ns, self._contradicted = None, False
-        asymmetry_ns = floors.asymmetry_ns
         if excess_ns < -slack_ns and fit.cluster_gap > STEP_CLUSTER_GAP:
             return None
         if self._lowest is not None and -slack_ns > excess_ns:
@@ -235,11 +234,21 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        if lows.rtt_ns + self._bent_ns < floors.least_ns - slack_ns:
+        return self._take_at_floor(clouds, fit, floors, overlap)
+
+    def _take_at_floor(
+        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
+    ) -> Tracked | None:
+        """A window whose round trip is at the floor, or below it."""
+        lows = fitted_lows(clouds, fit, self._noise_ns)
+        excess_ns = lows.rtt_ns - floors.rtt_ns
+        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        asymmetry_ns = floors.asymmetry_ns
+        lower = lows.rtt_ns + self._bent_ns < floors.least_ns - slack_ns
+        if lower:
             # A better floor than any before: assume symmetric paths again.
             self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
-            self._learn_floors(lows, fit)
         elif fit.floor_confirmed and floors.asymmetry_ns == 0:
             self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
@@ -247,7 +256,11 @@ class PairTracker:
         bias_ns = self._bias_ns(fit, lows)
         if abs(innovation_ns) > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns, bias_ns)
+            if lower:  # for no line passes between what a clock has sent at two rates
+                self._filter = self._filter.inflate(excess_ns**2)
             return self._tracked(WindowUse.STEPPED)
+        if lower:
+            self._learn_floors(lows, fit)
         self._update_both(clouds, fit, lows, asymmetry_ns, overlap)
         if excess_ns >= -slack_ns:
             self._watch_bend(clouds, fit)
@@ -316,6 +329,15 @@ class PairTracker:
                 lows.reverse_scatter_ns,
             ),
         }
+        # Queues only add: the offset lies between the two, whatever they are.
+        least_ns, most_ns = sides[WindowUse.REVERSE][0], sides[WindowUse.FORWARD][0]
+        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.total_var + lows.worse_ns**2 + noise_var)
+        again, self._contradicted = self._contradicted, max(least_ns, -most_ns) > gate_ns
+        if self._contradicted:
+            if again:
+                self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
+            self._filter = self._filter.inflate(max(abs(least_ns), abs(most_ns)) ** 2)
+            return WindowUse.HELD
         sharp_ns = SCATTER_RATIO * floors.scatter_ns + MIN_SLACK_NS
         agreeing = [
             mode for mode, side in sides.items() if self._agrees(*side, noise_var, sharp_ns)
