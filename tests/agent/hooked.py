@@ -3,11 +3,13 @@
 Says `ready` when it has done so, then waits for a line.
 """
 
+import gc
 import os
 import sys
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import syntony_job_hook  # type: ignore[import-not-found]
 import torch.distributed as dist
@@ -67,6 +69,9 @@ def groups() -> None:
     dist.all_reduce(Tensor(), group=kept[0])
     dist.new_group(ranks=[2, 1, 0])
     dist.new_group([0, 3])
+    ranks: Any = iter([0, 2])  # torch takes it, and reads it once
+    print(dist.new_group(ranks) is not None, flush=True)
+    dist.irecv(Tensor(), group=kept[0])
     dist.monitored_barrier()
     dist.isend(Tensor(), 3)
     known = [weakref.ref(each) for each in (kept.pop(), dist.distributed_c10d._get_default_group())]
@@ -79,7 +84,10 @@ def groups() -> None:
 
 
 def forks_ranks() -> None:
-    """Before any operation, as launchers do that have imported torch."""
+    """Before any operation, as launchers do that have imported torch. Another thread is just making
+    what it records to."""
+    (hook,) = (each for each in gc.get_objects() if isinstance(each, syntony_job_hook.Hook))
+    hook._lock.acquire()
     child = os.fork()
     if not child:
         dist.all_reduce(Tensor())

@@ -384,11 +384,12 @@ def test_groups_are_recorded_where_they_are_formed_and_forgotten_once_they_are_d
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
     with hooked(tmp_path, "groups") as said:
-        rows = Gathered(jobs).of(COLLECTIVE, 7)
-    assert said == ["True", "True"], "their connections and threads are not kept"
+        rows = Gathered(jobs).of(COLLECTIVE, 8)
+    assert said == ["True", "True", "True"], "their connections and threads are not kept"
     assert sorted((row["comm"], row["seq"], row["op"], row["ranks"]) for row in rows) == [
         ("0.0-3:1", 0, "barrier", 4), ("0.0-3:1#2", 0, "all_reduce", 4),
         ("0.p2p 2>3", 0, "isend", 2), ("1.0-3:1", 0, "all_reduce", 4),
+        ("1.p2p *>2", 0, "irecv", 4),
         ("new_group.0-2:1", 0, "new_group", 3), ("new_group.0-2:1", 1, "new_group", 3),
         ("new_group.0-3:1", 0, "new_group", 4),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -59,12 +60,15 @@ class Job:
         for rank, begun_ns in enumerate(begun):
             self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
 
-    def judged(self, until_s: int = UNTIL_S, *, readings: bool = True) -> Diagnosis:
+    def judged(
+        self, until_s: int = UNTIL_S, *, readings: bool = True,
+        state: Callable[[int, int], str] = lambda _rank, _second: "S",
+    ) -> Diagnosis:  # fmt: skip
         processes = [
             store.process(
-                f"h{rank}", rank, second, ranks=self.ranks, state="S",
+                f"h{rank}", rank, second, ranks=self.ranks, state=state(rank, second),
                 cpu_ns=round(2 * S * self.cpu(rank, second)[0]),
-                runq_ns=round(2 * S * self.cpu(rank, second)[1]),
+                runq_ns=2 * S * self.cpu(rank, second)[1],
             )
             for rank in range(self.ranks) for second in range(0, until_s + 10, 2)
         ]  # fmt: skip
@@ -81,6 +85,7 @@ def undetermined(found: Diagnosis) -> str:
     """Why nothing is named, though ranks wait."""
     assert named(found) == []
     (reason,) = (each.reason for each in found.gaps if each.limits == WAITS)
+    assert not any("not recorded" in each.limits for each in found.gaps), "one reason is enough"
     said = sentences("night", found, UNTIL_S * S)
     assert said[0] == "night waits, and it is undetermined whether it hangs."
     assert said[1][1:] == f"{reason[1:]}."
@@ -114,6 +119,8 @@ def trained(number: int) -> Job:
         ((0.02, 0.5), (0.01, 0.5), True),
         ((0.003, 0.3), (0.0005, 0.1), True),  # a thread that wakes up once a second, there
         ((0.008, 1.2), (0.0005, 0.9), True),
+        ((0.02, math.nan), (0.001, math.nan), True),
+        ((0.95, math.nan), (0.001, math.nan), False),
     ],
 )
 def test_a_rank_that_computes_is_not_stuck(
@@ -177,6 +184,22 @@ def served(number: int, *, last: int = 0, steps: bool = False) -> Job:
 def test_workers_that_wait_for_orders_do_not_hang(number: int) -> None:
     reason = undetermined(served(number).judged())
     assert "wait for rank 0: it gives the orders" in reason
+
+
+@pytest.mark.parametrize("state", ["T", "t", "D"])
+@pytest.mark.parametrize("make", [trained, served])
+def test_nothing_excuses_a_rank_that_was_stopped_later(
+    make: Callable[[int], Job], state: str
+) -> None:
+    """Long after the others had begun to wait for it."""
+    job = make(0)
+    odd = job.odd if make is trained else 0
+    job.cpu = lambda rank, second: (0.9 if rank == odd and second < 40 else 0.01, 0.0)
+    found = job.judged(
+        60, state=lambda rank, second: state if rank == odd and second >= 40 else "S"
+    )
+    assert named(found) == [(F.HANG, (f"rank {odd}",))]
+    assert any(each.signal == "state" for each in found.verdicts[0].evidence)
 
 
 @pytest.mark.parametrize("number", DRAWS)

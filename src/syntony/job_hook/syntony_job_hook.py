@@ -24,13 +24,13 @@ from syntony_job_page import (  # type: ignore[import-not-found]
     SLOTS,
     STEP,
     Page,
+    spelled,
 )
 from syntony_job_peers import (  # type: ignore[import-not-found]
     BETWEEN,
     Functional,
     Meeting,
     Pairs,
-    spelled,
 )
 
 OPERATIONS = (
@@ -95,6 +95,7 @@ class Hook:
     def _in_child(self):
         self._forked = self._forked or self.page is not None
         self.page = None
+        self._lock = threading.Lock()  # another thread may have held it
 
     def _ready(self, place=None):
         """The page, made on first use. `place`: rank and ranks, where torch does not know them

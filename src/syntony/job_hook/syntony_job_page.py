@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from typing import Any
 
 MAGIC, VERSION = b"SYNOPS01", 1
@@ -149,3 +150,12 @@ def _putter(memory, words):
         words[NEWEST_PLACE] = number
 
     return put
+
+
+def spelled(ranks):
+    """A communicator's ranks, or a checksum of them if they are not evenly spaced."""
+    apart = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    even = apart > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, apart))
+    if not even:
+        return "{:08x}".format(zlib.crc32(repr(list(ranks)).encode()))
+    return "{}-{}:{}".format(ranks[0], ranks[-1], apart)

@@ -9,10 +9,9 @@ import re
 import threading
 import time
 import weakref
-import zlib
 from typing import Any
 
-from syntony_job_page import BEGIN, WAIT  # type: ignore[import-not-found]
+from syntony_job_page import BEGIN, WAIT, spelled  # type: ignore[import-not-found]
 
 BETWEEN = (("send", "dst"), ("isend", "dst"), ("recv", "src"), ("irecv", "src"))
 """Functions between two ranks, and the argument that names the other one."""
@@ -106,7 +105,8 @@ class Pairs:
                 return
             while len(self._works) >= MOST_UNWAITED:
                 self._works.pop(next(iter(self._works)), None)
-            self._works[id(work)] = weakref.ref(work), [opened], of_any
+            let_go = functools.partial(_let_go, self._works, id(work))
+            self._works[id(work)] = weakref.ref(work, let_go), [opened], of_any
 
     def _wrapped(self, function, operation, way):
         of_thread = self._thread
@@ -202,13 +202,13 @@ class Pairs:
         if page is None or hook._c10d.get_rank(group) < 0:
             return None, None, iter(int, 1)
         rank = hook._c10d.get_rank()
-        ends = (rank, peer) if way == "dst" else (peer, rank)
+        other = "*" if peer is None else peer
+        ends = (rank, other) if way == "dst" else (other, rank)
         with hook._lock:
             plain = id(group), ends
             known = self.known.get(plain)
             if known is None:
                 text = "{}.p2p {}>{}".format(getattr(group, "group_name", ""), *ends)
-                text = text.replace("None", "*")
                 comm = None
                 if ends[0] != ends[1]:
                     self._directions += 1
@@ -410,8 +410,10 @@ class Meeting:
     def _begin_group(self, ranks):
         hook = self._hook
         page, world = hook._ready(), hook._default_group()
-        members = range(hook._c10d.get_world_size()) if ranks is None else sorted(ranks)
-        if page is None or hook._c10d.get_rank() not in members:
+        if page is None or hasattr(ranks, "__next__"):  # an iterator can be read only once
+            return None
+        members = range(hook._c10d.get_world_size()) if ranks is None else sorted(map(int, ranks))
+        if hook._c10d.get_rank() not in members:
             return None
         with hook._lock:
             known = self.groups.get(tuple(members))
@@ -470,6 +472,12 @@ def _over(kept):
     return work is None or work.is_completed()
 
 
+def _let_go(works, key, reference):
+    """Nobody waited for a transfer; what is known of it keeps its group."""
+    if works.get(key, (None,))[0] is reference:
+        works.pop(key, None)
+
+
 def _first(*values):
     """The first that is a number from 0 on; -1: none is."""
     known = (int(each) for each in values if each is not None and str(each).isdigit())
@@ -484,15 +492,6 @@ def _address(method):
         found = method.split("://", 1)[-1].split("?")[0]
     found = re.sub(r"[^!-~]", "?", found)
     return found if _MEETING.fullmatch(found) else found[-43:]
-
-
-def spelled(ranks):
-    """A communicator's ranks, or a checksum of them if they are not evenly spaced."""
-    apart = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    even = apart > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, apart))
-    if not even:
-        return "{:08x}".format(zlib.crc32(repr(list(ranks)).encode()))
-    return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
 
 
 def _size(tensor):

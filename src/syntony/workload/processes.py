@@ -80,7 +80,8 @@ class Processes:
         """Rank → its processes by host and number → rows in order."""
         hosts = table.codes("host").codes.tolist()
         self._pid = np.nan_to_num(table.numbers("pid"))
-        self._cpu_ns, self._queued_ns = table.numbers("cpu_ns"), table.numbers("runq_ns")
+        self._cpu_ns = table.numbers("cpu_ns")
+        self._queued_ns = np.nan_to_num(table.numbers("runq_ns"))
         for row in np.argsort(self._at_ns, kind="stable").tolist():
             process = hosts[row], int(self._pid[row])
             self._rows[int(self._rank[row])][process].append(row)

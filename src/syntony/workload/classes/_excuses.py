@@ -30,6 +30,8 @@ ONE_WAY = frozenset({"broadcast", "scatter", P2P})
 
 def excuse(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int, absent: list[int]) -> str:
     """Why these ranks need not be stuck, which did not come to an operation; empty: unknown."""
+    if facts.processes is not None and facts.processes.held.keys() & {*absent}:
+        return ""
     waiting = waiting_ranks(ranks, comm, seq)
     begin_ns = int(np.median(comm.enqueue[comm.present[:, seq], seq]))
     found = [

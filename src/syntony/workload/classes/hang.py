@@ -38,7 +38,7 @@ from syntony.workload.exits import (
 )
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags
-from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
+from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, Held, first
 from syntony.workload.ranks import Comm, Ranks
 from syntony.workload.stages import is_from_any, pair_of
 from syntony.workload.verdict import WAITS, Evidence, FaultClass, RuleFinding, confidence
@@ -72,7 +72,9 @@ ACTION_HELD = {
 def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators without progress, and the ranks that they wait for."""
     found = (_found(facts, facts.ranks) if facts.ranks else []) or _ended_between(facts)
-    if not found and facts.processes is not None and not facts.processes.all_ended:
+    excused = any(each.limits == WAITS for each in facts.gaps)
+    known = found or excused or facts.processes is None or facts.processes.all_ended
+    if not known:
         facts.gaps += _without_steps(facts)
     return found
 
@@ -345,9 +347,12 @@ def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
     if not names or len(names) == len(comm.ranks):
         return None
     one = held[names[0]]
-    text = f"its process is {STATES[one.state]} for {format_ns(facts.end_ns - one.since_ns)}"
-    evidence = (Evidence("state", text), _progress(comm, seq))
+    evidence = (Evidence("state", _held_text(facts, one)), _progress(comm, seq))
     return hang_finding(facts, comm, seq, names, evidence=evidence, action=ACTION_HELD[one.state])
+
+
+def _held_text(facts: BundleFacts, held: Held) -> str:
+    return f"its process is {STATES[held.state]} for {format_ns(facts.end_ns - held.since_ns)}"
 
 
 def _progress(comm: Comm, seq: int) -> Evidence:
@@ -417,8 +422,12 @@ def _missing(
 
 
 def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:
-    """What is known of ranks that never came."""
-    if facts.processes is None or comm.present[np.isin(comm.ranks, roots)].any():
+    """What is known of ranks that did not come."""
+    if facts.processes is None:
+        return []
+    if held := [each for rank in roots if (each := facts.processes.held.get(rank))]:
+        return [Evidence("state", _held_text(facts, held[0]))]
+    if comm.present[np.isin(comm.ranks, roots)].any():
         return []
     known = [rank for rank in roots if facts.processes.has(rank)]
     text = "no process of it is recorded: it was not started, or no agent runs on its host"

@@ -105,7 +105,7 @@ def init_process_group(  # noqa: PLR0917 - as torch has it
 
 
 def new_group(ranks: list[int] | None = None) -> Group | None:
-    return Group("1") if ranks is None or get_rank() in ranks else None
+    return Group("1") if ranks is None or get_rank() in sorted(ranks) else None
 
 
 def destroy_process_group(group: Group | None = None) -> None:
