@@ -213,6 +213,14 @@ def test_a_dead_switch_that_is_known_less_exactly_for_a_while_is_one_page(
     assert night.said("clear") == [f"switch-down {one.subject}"]
 
 
+def test_a_page_that_takes_a_better_name_says_once_which_jobs_it_hurts() -> None:
+    night, pair = Night(), "h0/rail0->h2/rail0"
+    either = bad("ambiguous-loss", "leaf0->spine1 or spine1->leaf0")
+    night.run(10, either, bad("job-slow-network", pair, jobs=("a",)))
+    night.run(30, bad("link-loss", "leaf0->spine1"), bad("job-slow-network", pair, jobs=("a", "b")))
+    assert night.find("ambiguous-loss").evidence == (f"hurts a, b: job-slow-network {pair}",)
+
+
 # --- groups and their parts ---
 
 GROUP, PART = "leaf0..leaf1", "leaf0->spine1"
