@@ -3,8 +3,9 @@ acknowledged goes on."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from tests.alerts.clos import Night, bad
+from tests.alerts.clos import DEFAULTS, Night, bad
 from tests.alerts.test_lifecycle import T0, Apart, Inside, feed, kinds, rule
 
 from syntony.alerts.incident_book import Book
@@ -281,7 +282,8 @@ def test_of_two_causes_the_oldest_explains_also_when_it_is_back_and_after_a_rest
 def test_what_a_cause_that_is_over_was_evidence_of_stays_the_page() -> None:
     """A NIC loses packets, its host is silent for a while, its port flaps now and then: the flaps,
     which are the silence's, do not explain what explains that."""
-    night = Night()
+    flapping = msgspec.structs.replace(DEFAULTS["link-flapping"], joins=(), proven=False)
+    night = Night(*(DEFAULTS | {flapping.name: flapping}).values())
     loss, flaps = bad("nic-loss", "h0/rail0"), bad("link-flapping", "h0/rail0")
     host = bad("host-silent", "h0", via=("h0/rail0",))
     assert night.run(2, flaps) == []

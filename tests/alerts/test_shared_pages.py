@@ -166,6 +166,61 @@ def test_a_dead_switch_pages_unless_a_page_as_severe_named_it(
     assert night.live() == set()
 
 
+@pytest.mark.parametrize("silent_first", [True, False])
+@pytest.mark.parametrize(
+    "before",
+    [
+        nic_loss("h0/rail0"),
+        bad("link-loss", "leaf0->h0/rail0"),
+        bad("ambiguous-loss", "h0/rail0->leaf0 or leaf0->h0/rail0"),
+    ],
+)
+def test_a_port_that_flaps_while_it_loses_packets_is_one_page(
+    before: Observation, silent_first: bool
+) -> None:
+    """Also if its host is silent meanwhile. Flaps are counted for an hour; the page ends before,
+    and what begins later is another fault."""
+    night = Night()
+    flaps, host = bad("link-flapping", "h0/rail0"), bad("host-silent", "h0", via=("h0/rail0",))
+    assert len(night.run(20, before)) == 1
+    assert night.run(20, before, host if silent_first else flaps) == []
+    assert night.run(20, before, flaps, host) == []
+    assert night.run(120, flaps) == []
+    assert len(night.said("clear")) == 1
+    assert night.run(20, flaps, host) == ["host-silent h0"]
+    assert night.run(20, flaps) == []
+    assert night.run(20, flaps._replace(value=20.0)) == ["link-flapping h0/rail0"]
+
+
+def test_flaps_of_a_port_are_a_page_beside_the_warning_of_its_loss() -> None:
+    night = Night()
+    loss = nic_loss("h0/rail0", mild=True)
+    night.run(20, loss)
+    assert night.run(20, loss, bad("link-flapping", "h0/rail0")) == ["link-flapping h0/rail0"]
+
+
+@pytest.mark.parametrize("other", ["leaf0--spine0", "spine1"])
+@pytest.mark.parametrize("exact_first", [True, False])
+def test_a_dead_switch_that_is_known_less_exactly_for_a_while_is_one_page(
+    other: str, exact_first: bool
+) -> None:
+    night = Night()
+    names = ["spine0", f"spine0 or {other}"]
+    one, two = (bad("switch-down", name) for name in (names if exact_first else names[::-1]))
+    assert night.run(20, one) == [f"switch-down {one.subject}"]
+    assert night.run(60, two) == night.run(60, one) == []
+    night.run(60)
+    assert night.said("clear") == [f"switch-down {one.subject}"]
+
+
+def test_a_page_that_takes_a_better_name_says_once_which_jobs_it_hurts() -> None:
+    night, pair = Night(), "h0/rail0->h2/rail0"
+    either = bad("ambiguous-loss", "leaf0->spine1 or spine1->leaf0")
+    night.run(10, either, bad("job-slow-network", pair, jobs=("a",)))
+    night.run(30, bad("link-loss", "leaf0->spine1"), bad("job-slow-network", pair, jobs=("a", "b")))
+    assert night.find("ambiguous-loss").evidence == (f"hurts a, b: job-slow-network {pair}",)
+
+
 # --- groups and their parts ---
 
 GROUP, PART = "leaf0..leaf1", "leaf0->spine1"

@@ -87,31 +87,60 @@ def test_names_that_mean_one_switch_are_one() -> None:
     assert len(joined({"l0": ("l0--s",), "s": ("l0--s",)})) == 2, "a cable is none"
 
 
-@pytest.mark.parametrize("both_die", [True, False])
-def test_a_switch_of_two_addresses_is_down_as_one(both_die: bool) -> None:
-    fabric, now_ns = FabricMap(), S
+HALF, OTHER, REST = range(24), range(24, 48), range(48, 96)
+"""Paths by one address, by the other, and by another switch."""
 
-    def take(address: str, ways: range) -> None:
+
+class Turning:
+    """Paths by one switch turn between its two addresses, or those of two switches."""
+
+    def __init__(self, *named: str) -> None:
+        self.map, self.now_ns = FabricMap(named=named), S
+        self.take("a", HALF)
+        self.take("b", OTHER)
+        self.take("c", REST)
+        self.settle(LOOK_NS)
+        for one, other in (("b", "a"), ("a", "b"), ("a", "b")):
+            self.now_ns += 5 * S
+            self.take(one, HALF)
+            self.take(other, OTHER)
+            self.settle()
+
+    def take(self, address: str, ways: range) -> None:
         for n in ways:
             way = Way(f"h{n % 4}/r", f"g{n % 4}/r", n, 1)
-            fabric.take(way, (way.src, f"l{n % 4}", address, f"m{n // 4 % 4}"), now_ns)
+            self.map.take(
+                way, (way.src, f"l{n % 4}", address, f"m{n // 4 % 4}"), self.now_ns, self.now_ns
+            )
 
-    half, other = range(24), range(24, 48)
-    take("a", half)
-    take("b", other)
-    take("c", range(48, 96))
-    now_ns += LOOK_NS
-    fabric.settle(now_ns)
-    for a, b in (("b", "a"), ("a", "b"), ("a", "b")):
-        now_ns += 5 * S
-        take(a, half)
-        take(b, other)
-        fabric.settle(now_ns)
-    now_ns += 5 * S
-    take("c", half)
-    take("c" if both_die else "b", other)
-    fabric.settle(now_ns)
-    if both_die:
-        assert [*joined(fabric.down)] == [("a", "b")]
-    else:
-        assert fabric.down == {"a": ()}
+    def settle(self, after_ns: int = 0) -> list[tuple[str, ...]]:
+        """What is down, under all its names."""
+        self.now_ns += after_ns
+        self.map.settle(self.now_ns)
+        return sorted(joined(self.map.down))
+
+
+@pytest.mark.parametrize("named", [(), ("a",), ("a", "b", "c")])
+@pytest.mark.parametrize("both_die", [True, False])
+def test_a_switch_of_two_addresses_is_down_as_one(both_die: bool, named: tuple[str, ...]) -> None:
+    """Two that the topology names are two."""
+    paths = Turning(*named)
+    paths.now_ns += 5 * S
+    paths.take("c", HALF)
+    paths.take("c" if both_die else "b", OTHER)
+    one = [("a", "b")] if len(named) < 2 else [("a",), ("b",)]
+    assert paths.settle() == (one if both_die else [("a",)])
+
+
+def test_switches_that_die_one_after_the_other_are_several() -> None:
+    """Paths had turned between them while both were up."""
+    paths = Turning()
+    paths.now_ns += 5 * S
+    paths.take("c", HALF)
+    for _ in range(3):
+        paths.now_ns += 60 * S
+        paths.take("b", OTHER)
+        assert paths.settle() == [("a",)]
+    paths.now_ns += 5 * S
+    paths.take("c", OTHER)
+    assert paths.settle() == [("a",), ("b",)]

@@ -35,6 +35,16 @@ def was_paged_for(incident: Incident) -> bool:
     return bool(incident.paged_as or incident.silenced)
 
 
+def ended_after(instant_ns: int, incidents: Iterable[Incident]) -> list[Incident]:
+    """Incidents that ended later. One that ended before it paged explains nothing, as while it was
+    live and not bad."""
+    return [
+        each
+        for each in incidents
+        if each.resolved_ns > instant_ns and not each.live and was_paged_for(each)
+    ]
+
+
 def was_reported(number: int, incidents: Iterable[Incident]) -> bool:
     """Whether a cause, of that number, is live, or somebody was paged for it, or for what explained
     it, before it ended."""

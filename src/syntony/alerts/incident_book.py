@@ -15,6 +15,7 @@ import msgspec
 
 from syntony.alerts.causes import (
     Related,
+    ended_after,
     explains,
     is_as_severe,
     is_explained_by,
@@ -23,7 +24,6 @@ from syntony.alerts.causes import (
     joint_cause,
     joint_page,
     precedes,
-    was_paged_for,
     was_reached_over,
     was_reported,
 )
@@ -268,7 +268,8 @@ class Book:
     def _explain(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []
         active = Related(filter(self._can_explain, self._live.values()), topology)
-        ended = Related(self._recently_ended(now_ns), topology)
+        oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
+        ended = Related(ended_after(oldest_ns, self.state.incidents), topology)
         known = {incident.number: incident for incident in self.state.incidents}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
@@ -333,16 +334,6 @@ class Book:
             incident, parts, topology.names
         )
 
-    def _recently_ended(self, now_ns: int) -> list[Incident]:
-        """Incidents that ended within the window of some live incident's value. One that ended
-        before it paged explains nothing, as while it was live (`_can_explain`)."""
-        oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
-        return [
-            each
-            for each in self.state.incidents
-            if each.resolved_ns > oldest_ns and not each.live and was_paged_for(each)
-        ]
-
     def _past_cause(
         self, now_ns: int, incident: Incident, ended: Related, topology: Containment
     ) -> int:
@@ -355,8 +346,8 @@ class Book:
                 return 0
             if was_reported(incident.cause, self.state.incidents):
                 return incident.cause
-            over = (each for each in self.state.incidents if not each.live and was_paged_for(each))
-            ended, since_ns = Related(over, topology), incident.opened_ns
+            since_ns = incident.opened_ns
+            ended = Related(ended_after(since_ns, self.state.incidents), topology)
         cause = self._cause(incident, ended, topology, since_ns)
         return cause.number if cause else 0
 
@@ -379,11 +370,14 @@ class Book:
         return replaced or self._is_group_of(incident, other, topology)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
-        """Whether an incident may be the same fault as its cause, and then keeps it open. A proven
-        one is only if the cause named all of it: a port is not all of a host with two NICs."""
-        rule = self._rules[incident.rule]
-        joins, proven = cause.rule in rule.joins, rule.proven or self._rules[cause.rule].proven
-        return joins and (not proven or self._continues(incident, cause, topology))
+        """Whether an incident may be the same fault as its cause, and then keeps it open: no count,
+        which outlasts the fault. A proven one is only if the cause named all of it, as a port is
+        not all of a host with two NICs, or is of the same rule, but less or more exact."""
+        rule, same = self._rules[incident.rule], incident.rule == cause.rule
+        if rule.counts or cause.rule not in rule.joins:
+            return False
+        proven = rule.proven or self._rules[cause.rule].proven
+        return same or not proven or self._continues(incident, cause, topology)
 
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now, or what

@@ -79,17 +79,20 @@ def copy_effect(cause: Incident, effect: Incident, rule: Rule) -> None:
         named = ", ".join(effect.jobs[:MAX_JOBS])
         more = f" and {len(effect.jobs) - MAX_JOBS} more" if len(effect.jobs) > MAX_JOBS else ""
         line = f"{_HURTS}{named}{more}: {effect.rule} {effect.subject}"
-        form = f": {effect.rule} {effect.subject}"
-        kept = tuple(
-            each for each in cause.evidence if not (each.startswith(_HURTS) and each.endswith(form))
-        )
+        kept = (each for each in cause.evidence if _hurt_by(each) != _hurt_by(line))
         cause.evidence = (*kept, line)[-MAX_EVIDENCE:]
 
 
 def with_effects(evidence: tuple[str, ...], own: Iterable[str]) -> tuple[str, ...]:
-    """Evidence of another incident for a fault, with the jobs that this one is known to hurt."""
-    hurt = (line for line in own if line.startswith(_HURTS) and line not in evidence)
-    return (*evidence, *hurt)[-MAX_EVIDENCE:]
+    """Evidence of another incident for a fault, with the jobs that only this one is known to
+    hurt."""
+    known = {"", *map(_hurt_by, evidence)}
+    return (*evidence, *(line for line in own if _hurt_by(line) not in known))[-MAX_EVIDENCE:]
+
+
+def _hurt_by(line: str) -> str:
+    """Rule and subject of a line of evidence about jobs; empty: it is about something else."""
+    return line.rpartition(": ")[2] if line.startswith(_HURTS) else ""
 
 
 _TIMES = re.compile(r" \((\d+) times\)$")

@@ -80,7 +80,7 @@ class FabricChangeService:
         known = None if self._document is None else self._document.load()
         if known is not None and book.topology is not None:
             known = without_unlisted(known, book.topology)
-        self._map = FabricMap(known, book.traced_ns)
+        self._map = FabricMap(known, book.traced_ns, book.named)
         self._written: tuple[object, ...] = ()
         """The map as last stored."""
         self._back_ns: dict[str, int] = {}

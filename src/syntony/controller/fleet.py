@@ -58,8 +58,7 @@ class Member:
     def __init__(self, hello: Hello) -> None:
         self.attach(hello)
         self.has_rdma = False
-        """Whether it ever had a NIC with RDMA: an agent that restarts finds RDMA ports only
-        later."""
+        """Whether it ever had a NIC with RDMA: a restarted agent finds RDMA ports only later."""
         self.left_ns = 0
         self.newest_ns = 0
         self.batches = 0
@@ -384,8 +383,7 @@ class Fleet:
         )
 
     def _nic_id(self, ref: NicRef) -> int:
-        """A number that depends on the name, so that it survives restarts; the next one if
-        taken."""
+        """A number that depends on the name, to survive restarts; the next one if taken."""
         if ref not in self._nic_ids:
             number = nic_number(ref)
             while number in self._taken or number == 0:
@@ -410,7 +408,8 @@ class Fleet:
             host: {_ref(dst) for dst in {flow.dst for flow in mine}} for host, mine in flows.items()
         }
         sources = _sources(flows)
-        first_trace_ns = min(max(FLEET_NS * len(flows), FIRST_NS), INTERVAL_NS)
+        # In steps, so that few joins change the plans of all hosts.
+        first_trace_ns = min(-(-len(flows) * FLEET_NS // FIRST_NS) * FIRST_NS, INTERVAL_NS)
         return {
             host: Plan(
                 generation=generation,

@@ -8,20 +8,28 @@ anew over several. So names are joined only if all that paths turned between die
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 
 from syntony.fabric.names import link_ends
+from syntony.model import S
 
 MANY = 3
 """So many paths that turn between two addresses are no accident."""
 KEPT = 16
 """Of one pair of addresses so many turns are kept, the newest."""
+TOGETHER_NS = 65 * S
+"""Addresses of a switch that dies answer last within one round of tracing (`changes.ROUND_NS`)."""
 
 
 class Aliases:
-    """Takes paths that changed. Not thread-safe."""
+    """Takes paths that changed. Not thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        named: devices that a topology names: each is one switch.
+    """
+
+    def __init__(self, named: Container[str] = ()) -> None:
+        self._named = named
         self._turns: dict[frozenset[str], dict[Hashable, tuple[str, int]]] = {}
         """Two addresses → paths that turned between them: the one that each left last, and when its
         trace began."""
@@ -41,7 +49,7 @@ class Aliases:
         if len(old) != len(new) or len(differ) != 1:
             return
         ((left, joined),) = differ
-        if left is None or joined is None:
+        if left is None or joined is None or (left in self._named and joined in self._named):
             return
         turns = self._turns.setdefault(frozenset((left, joined)), {})
         turns.pop(way, None)
@@ -50,8 +58,8 @@ class Aliases:
             del turns[next(iter(turns))]
 
     def of(self, device: str, left_ns: int, answered_ns: Mapping[str, int]) -> frozenset[str]:
-        """Other addresses that may be of a switch that is down; none if any of them has answered
-        since.
+        """Other addresses that may be of a switch that is down and answered last when it did; none
+        if any has answered since.
 
         Args:
             device: one of its addresses.
@@ -69,8 +77,11 @@ class Aliases:
                 if alive >= MANY:
                     open_ends += pair - found
                     found |= pair
-        others = frozenset(found - {device})
-        return frozenset() if any(answered_ns.get(n, 0) >= left_ns for n in others) else others
+        others = found - {device}
+        if any(answered_ns.get(other, 0) >= left_ns for other in others):
+            return frozenset()
+        last_ns = answered_ns.get(device, 0)
+        return frozenset(n for n in others if abs(answered_ns.get(n, 0) - last_ns) <= TOGETHER_NS)
 
 
 def joined(down: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:

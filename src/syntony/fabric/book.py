@@ -50,7 +50,8 @@ class PathBook:
 
     def __init__(self, topology: Topology | None = None) -> None:
         self.topology = topology
-        self._named = {each.name for each in topology.devices} if topology else set[str]()
+        self.named = {each.name for each in topology.devices} if topology else set[str]()
+        """Devices that the topology lists."""
         self._first_devices: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """NIC → the devices of the topology that its packets meet first, from its learnt paths."""
         self._hops: dict[Way, tuple[str, ...]] = {}
@@ -210,7 +211,7 @@ class PathBook:
         first, at = self._first_devices[nic], self._switch_at(nic)
         for hops, count in ((before, -1), (now, 1)):
             device = self.device(hops[0]) if hops else None
-            if device is not None and device in self._named:
+            if device is not None and device in self.named:
                 first[device] += count
         if self._switch_at(nic) != at:
             self._components.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -111,10 +111,14 @@ class FabricMap:
     Args:
         state: of a previous process, or nothing.
         traced_ns: when a path was last traced, fleet time; None: all are traced all the time.
+        named: devices that a topology lists: each is a switch of its own.
     """
 
     def __init__(
-        self, state: MapState | None = None, traced_ns: Callable[[Way], int] | None = None
+        self,
+        state: MapState | None = None,
+        traced_ns: Callable[[Way], int] | None = None,
+        named: Container[str] = (),
     ) -> None:
         state = state or MapState()
         self._traced_ns = traced_ns
@@ -125,7 +129,7 @@ class FabricMap:
         self.silent = SilentSwitches(state.silent)
         self._outages = Outages()
         self._departures = Departures()
-        self._aliases = Aliases()
+        self._aliases = Aliases(named)
         self.abandoned = frozenset[str]()
         """Cables that are lost by what a sample of their paths shows: others may still list
         them."""
@@ -260,8 +264,7 @@ class FabricMap:
             return []
         self.down |= self._outages.down(self.answered_ns, now_ns)
         for switch, instead in self._departures.down(self._count, now_ns).items():
-            left_ns = self._departures.left_ns(switch)
-            others = self._aliases.of(switch, left_ns, self.answered_ns)
+            others = self._aliases.of(switch, self._departures.left_ns(switch), self.answered_ns)
             self.down[switch] = (*instead, *sorted(others))
         self.silent.settle()
         self._drop_untraced(now_ns)

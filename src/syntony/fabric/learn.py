@@ -172,9 +172,7 @@ class PathLearner:
         and was left → when all paths across them were traced for it, within `SILENT_AGAIN_NS`."""
         self._ends = PathEnds[FlowKey]()
         self._asides: deque[HopQuery] = deque()
-        self._behind: dict[tuple[str, str], list[FlowKey]] = {}
-        """Where it is not known yet: the flow that waits for that silence, and those that wait for
-        its result, as nothing has answered behind their last hops either."""
+        """Packets that ask once for a hop behind a known end."""
 
     def plan(self, flows: Iterable[FlowKey], fast_ns: int = INTERVAL_NS) -> None:
         """Set the flows to learn; the paths of those that stay are kept.
