@@ -125,7 +125,6 @@ def worn_port(rng: random.Random, fabric: Clos, leaf: str) -> tuple[str, list[Sy
     return f"link-flapping {nic}", [
         Symptom(0, bad("link-flapping", nic)),
         Symptom(rng.randint(0, 9), bad("port-down", nic)),
-        Symptom(rng.randint(0, 9), bad("link-flaps", nic)),
         Symptom(rng.randint(0, 9), bad("nic-loss", nic)),
         Symptom(rng.randint(0, 9), bad("link-loss", f"{nic}->{leaf}")),
         Symptom(rng.randint(0, 9), bad("module-limit", nic)),
@@ -300,7 +299,8 @@ class Watch:
             return
         nearest, rule = chain[1], DEFAULTS[each.rule]
         assert nearest.rule in {each.rule, *rule.explained_by, *rule.joins}
-        if not rule.proven or not nearest.live or each.paged:
+        counted = rule.counts and each.value <= each.caused  # before the cause was reopened
+        if not rule.proven or not nearest.live or each.paged or counted:
             return
         reported = nearest.paged_as or nearest.severity
         if nearest.rule in rule.explained_by:
