@@ -359,14 +359,13 @@ static void test_calls(void)
 #ifdef WITH_ATOMIC_WRITE
 static void test_atomic_write(void)
 {
-    uint64_t data = 7;
+    uint64_t data = 7, writes = 2;
     begin(&cqs[0]);
     qp.wr_id = 1000;
     qp.wr_start(&qp);
     qp.wr_rdma_write(&qp, 3, 4);
     qp.wr_atomic_write(&qp, 5, 6, &data);
     CHECK_EQUAL(provider.sum, 1000 + 2 * 5 + 3 * 6 + 4 * (uintptr_t)&data);
-    uint64_t writes = 2;
 #ifdef WITH_FLUSH
     qp.wr_flush(&qp, 5, 6, 4096, 1, 2);
     CHECK_EQUAL(provider.sum, 1000 + 2 * 5 + 3 * 6 + 4 * 4099);
