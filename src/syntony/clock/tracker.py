@@ -152,7 +152,7 @@ class PairTracker:
         self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
         self._watch_bend(clouds, fit)
         excess_ns = lows.rtt_ns - floors.rtt_ns
-        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        slack_ns = _slack_ns(lows)
         if excess_ns < -slack_ns:
             self._learn_floors(lows, fit)
         elif excess_ns > slack_ns:
@@ -221,7 +221,7 @@ class PairTracker:
     ) -> Tracked | None:
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
-        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        slack_ns = _slack_ns(lows)
         if excess_ns > slack_ns:
             return self._tracked(self._take_above_floor(clouds, fit, floors, overlap))
         self._above_floor_since_ns, self._contradicted = None, False
@@ -234,15 +234,13 @@ class PairTracker:
                 # the asymmetry from before is known.
                 self._floors = lowest
                 return self._take_window(clouds, fit, lowest, overlap)
-        return self._take_at_floor(clouds, fit, floors, overlap)
+        return self._take_at_floor(clouds, fit, lows, floors, overlap)
 
     def _take_at_floor(
-        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
+        self, clouds: Clouds, fit: WindowFit, lows: Lows, floors: Floors, overlap: float
     ) -> Tracked | None:
         """A window whose round trip is at the floor, or below it."""
-        lows = fitted_lows(clouds, fit, self._noise_ns)
-        excess_ns = lows.rtt_ns - floors.rtt_ns
-        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        excess_ns, slack_ns = lows.rtt_ns - floors.rtt_ns, _slack_ns(lows)
         asymmetry_ns = floors.asymmetry_ns
         lower = lows.rtt_ns + self._bent_ns < floors.least_ns - slack_ns
         if lower:
@@ -475,6 +473,11 @@ class PairTracker:
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
+
+
+def _slack_ns(lows: Lows) -> float:
+    """By how much a round trip may differ from its floor by chance."""
+    return max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:
