@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile, LabStatus
 
 
-PATHS_LATER = "agents learn the paths in some twenty seconds; a fault before that may be named by its leaf at first"
+PATHS_LATER = "agents learn the paths in some twenty seconds; a fault before may be named by its leaf at first"
 
 
 def bring_up(
