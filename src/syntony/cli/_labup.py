@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile, LabStatus
 
 
-PATHS_LATER = "agents learn the paths in some twenty seconds; a fault before may be named by its leaf at first"
+PATHS_LATER = (
+    "agents learn the paths in twenty seconds; an earlier fault is first named by its leaf"
+)
 
 
 def bring_up(
