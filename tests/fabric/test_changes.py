@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.fabric.aliases import ROUND_NS
 from syntony.fabric.book import Way
 from syntony.fabric.changes import (
     HOLD_NS,
@@ -18,7 +19,6 @@ from syntony.fabric.changes import (
     MAX_REPORTED,
     MOVED_NS,
     QUIET_NS,
-    ROUND_NS,
     FabricMap,
     MapState,
 )

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 from tests.fabric.test_changes import LEAVES, SOON_NS, Fabric
 
+from syntony.fabric.aliases import ROUND_NS
 from syntony.fabric.book import Way
-from syntony.fabric.changes import HOLD_NS, ROUND_NS
+from syntony.fabric.changes import HOLD_NS
 from syntony.fabric.departures import ENOUGH, LEFT_NS
 from syntony.fabric.names import cable_name
 from syntony.model import S

@@ -10,6 +10,14 @@
 extern struct net net;
 extern const char *plug_in; /* its library */
 extern void *sender, *receiver, *listener, *send_memory, *receive_memory;
+
+struct connection {
+    void *sender, *receiver, *send_memory, *receive_memory;
+};
+
+/* The present connection, and messages over one that was kept. */
+struct connection keep_connection(void);
+void exchange_over(struct connection kept);
 extern char handle[128], from[4096], to[4096];
 
 struct edge_case { const char *name; void (*run)(void); };

@@ -183,8 +183,7 @@ static void two_jobs(void)
 {
     begin();
     connect_both();
-    void *first_sender = sender, *first_receiver = receiver, *first_memory = send_memory,
-         *second_memory = receive_memory;
+    struct connection first = keep_connection();
     listen_again();
     connect_both();
     exchange();
@@ -192,12 +191,7 @@ static void two_jobs(void)
     close_sender();
     CHECK_EQUAL(result_of(request, NULL), 6);
     close_receiver();
-    sender = first_sender;
-    receiver = first_receiver;
-    send_memory = first_memory;
-    receive_memory = second_memory;
-    for (int i = 0; i < 10; i++)
-        exchange();
+    exchange_over(first);
 }
 
 /* What was executed and not yet polled when the receiver's rail was left is in its report: without

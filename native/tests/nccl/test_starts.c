@@ -187,7 +187,7 @@ static void no_locked_memory_for_another(void)
     begin();
     connect_both();
     exchange();
-    void *first_sender = sender, *first_receiver = receiver, *first_memory = send_memory, *second_memory = receive_memory;
+    struct connection first = keep_connection();
     int objects = faults_objects();
     for (int regions = 0; regions < 4; regions++) { /* of 4: one for each rail and end */
         struct fake_limits limits = NO_LIMITS;
@@ -202,12 +202,7 @@ static void no_locked_memory_for_another(void)
         while (faults_objects() > objects)
             usleep(1000);
     }
-    sender = first_sender;
-    receiver = first_receiver;
-    send_memory = first_memory;
-    receive_memory = second_memory;
-    for (int i = 0; i < 10; i++)
-        exchange();
+    exchange_over(first);
 }
 
 /* One end is stopped for 20 s after any of its calls, and the other one goes on. */

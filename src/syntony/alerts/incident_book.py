@@ -9,7 +9,7 @@ loses an incident nor opens it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -52,6 +52,7 @@ SAME_NS = 30 * S
 faults of single parts are named within seconds."""
 REPEAT_NS = 7 * DAY_NS
 """Incidents of the same rule and subject within this time are counted as repeats."""
+_Known = Mapping[int, Incident]
 
 
 class Book:
@@ -99,8 +100,9 @@ class Book:
                 changes += found
         self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
-        changes += self._explain(now_ns, topology)
-        changes += self._rename(now_ns, topology)
+        known = {incident.number: incident for incident in self.state.incidents}
+        changes += self._explain(now_ns, topology, known)
+        changes += self._rename(now_ns, topology, known)
         changes += self._page(now_ns, measured, topology)
         forget(self.state, now_ns)
         return changes
@@ -265,12 +267,12 @@ class Book:
         orphans = [incident for incident in self._live.values() if incident.rule not in self._rules]
         return [change for incident in orphans for change in self._close(incident, now_ns)]
 
-    def _explain(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+    def _explain(self, now_ns: int, topology: Containment, known: _Known) -> list[IncidentChange]:
         changes = []
-        active = Related(filter(self._can_explain, self._live.values()), topology)
+        able = (each for each in self._live.values() if self._is_bad_now(each) or each.paged)
+        active = Related(able, topology)
         oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
         ended = Related(ended_after(oldest_ns, self.state.incidents), topology)
-        known = {incident.number: incident for incident in self.state.incidents}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
             if cause is not None and not is_explained_by(cause, incident, known):
@@ -426,11 +428,7 @@ class Book:
         streak = self.state.streaks.get(_key(incident.rule, incident.subject))
         return streak is not None and streak.bad > 0
 
-    def _can_explain(self, incident: Incident) -> bool:
-        """Whether it can explain others: it is bad now, or it has paged."""
-        return self._is_bad_now(incident) or incident.paged
-
-    def _rename(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+    def _rename(self, now_ns: int, topology: Containment, known: _Known) -> list[IncidentChange]:
         """Give incidents that have paged the words of what continues them."""
         joined: dict[int, list[Incident]] = {}
         for incident in self._live.values():
@@ -442,7 +440,7 @@ class Book:
                 continue
             live = {each.number: each for each in (incident, *with_it)}
             streaks = self.state.streaks
-            named = next((e for e in self.incidents if e.number == incident.named_by), None)
+            named = known.get(incident.named_by)
             new = choose(incident, with_it, self._rules, streaks, topology, named=named)
             current = live.get(incident.named_by or incident.number)
             if new is None or new is current:

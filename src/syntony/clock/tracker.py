@@ -223,7 +223,7 @@ class PairTracker:
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = _slack_ns(lows)
         if excess_ns > slack_ns:
-            return self._tracked(self._take_above_floor(clouds, fit, floors, overlap))
+            return self._tracked(self._take_above_floor(clouds, fit, lows, floors, overlap))
         self._above_floor_since_ns, self._contradicted = None, False
         if excess_ns < -slack_ns and fit.cluster_gap > STEP_CLUSTER_GAP:
             return None
@@ -254,7 +254,7 @@ class PairTracker:
         bias_ns = self._bias_ns(fit, lows)
         if abs(innovation_ns) > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns, bias_ns)
-            if lower:  # for no line passes between what a clock has sent at two rates
+            if lower:  # a clock that sent at two rates: no line passes between such clouds
                 self._filter = self._filter.inflate(excess_ns**2)
             return self._tracked(WindowUse.STEPPED)
         if lower:
@@ -268,12 +268,10 @@ class PairTracker:
         return self._tracked(WindowUse.BOTH)
 
     def _take_above_floor(
-        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
+        self, clouds: Clouds, fit: WindowFit, lows: Lows, floors: Floors, overlap: float
     ) -> WindowUse:
         """A window whose round trip never came down to the floor."""
-        lows = fitted_lows(clouds, fit, self._noise_ns)
-        excess_ns = lows.rtt_ns - floors.rtt_ns
-        if self._ambiguous(excess_ns, lows):
+        if self._ambiguous(lows.rtt_ns - floors.rtt_ns, lows):
             if self._contradicts(fit, floors, lows):
                 return WindowUse.HELD
             self._update_both(clouds, fit, lows, floors.asymmetry_ns, overlap)
@@ -294,17 +292,26 @@ class PairTracker:
         they add to the round trip). Once is a bad fit; twice in a row is a clock step."""
         off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._filter.theta_ns)
         sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
-        bias_ns = self._bias_ns(fit, lows)
-        stepped = off_ns > bias_ns + max(STEP_NS, STEP_SIGMAS * sigma_ns)
-        again, self._contradicted = self._contradicted, stepped
-        if stepped and again:
-            self._start(fit, floors.asymmetry_ns, bias_ns)
-        return stepped and not again
+        stepped = off_ns > self._bias_ns(fit, lows) + max(STEP_NS, STEP_SIGMAS * sigma_ns)
+        return not self._start_again(fit, floors, lows, contradicted=stepped) and stepped
+
+    def _start_again(
+        self, fit: WindowFit, floors: Floors, lows: Lows, *, contradicted: bool
+    ) -> bool:
+        """Start offset and drift anew if this window and the one before contradict them."""
+        again = contradicted and self._contradicted
+        self._contradicted = contradicted
+        if again:
+            self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
+        return again
+
+    def _gate_ns(self, scatter_ns: float, noise_var: float) -> float:
+        """By how much a measurement may miss the prediction by chance, or by its known bias."""
+        return GATE_SIGMAS * math.sqrt(self._filter.total_var + scatter_ns**2 + noise_var)
 
     def _ambiguous(self, excess_ns: float, lows: Lows) -> bool:
         """Whether the prediction is too uncertain to attribute the excess to one direction."""
-        sigma_ns = math.sqrt(self._filter.total_var + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
-        return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
+        return excess_ns <= AMBIGUOUS_GATES * self._gate_ns(lows.worse_ns, MIN_SLACK_NS**2 / 4)
 
     def _update_from_one(
         self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
@@ -329,11 +336,9 @@ class PairTracker:
         }
         # Queues only add: the offset lies between the two, whatever they are.
         least_ns, most_ns = sides[WindowUse.REVERSE][0], sides[WindowUse.FORWARD][0]
-        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.total_var + lows.worse_ns**2 + noise_var)
-        again, self._contradicted = self._contradicted, max(least_ns, -most_ns) > gate_ns
-        if self._contradicted:
-            if again:
-                self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
+        contradicted = max(least_ns, -most_ns) > self._gate_ns(lows.worse_ns, noise_var)
+        self._start_again(fit, floors, lows, contradicted=contradicted)
+        if contradicted:
             self._filter = self._filter.inflate(max(abs(least_ns), abs(most_ns)) ** 2)
             return WindowUse.HELD
         sharp_ns = SCATTER_RATIO * floors.scatter_ns + MIN_SLACK_NS
@@ -356,8 +361,7 @@ class PairTracker:
 
     def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
         """Whether a direction is near the prediction and scatters little: no queue is in it."""
-        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.total_var + scatter_ns**2 + noise_var)
-        return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
+        return abs(off_ns) <= self._gate_ns(scatter_ns, noise_var) and scatter_ns <= sharp_ns
 
     def _floor_has_moved(self, span_ns: float) -> bool:
         if self._above_floor_since_ns is None:

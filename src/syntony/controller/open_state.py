@@ -29,8 +29,8 @@ def open_state(config: ControllerConfig) -> ControlState:
 def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
     """Open control state; if configured as standby, once no other controller holds it.
 
-    Whoever waits also survives outages of the database: a standby that has reached it once, and
-    each controller whose database does not answer.
+    A standby that has reached its database once waits while that is away; every controller waits
+    for a database that does not answer.
     """
     reported: set[str] = set()
     may_take = check_of(place)

@@ -17,8 +17,10 @@ MANY = 3
 """So many paths that turn between two addresses are no accident."""
 KEPT = 16
 """Of one pair of addresses so many turns are kept, the newest."""
-TOGETHER_NS = 65 * S
-"""Addresses of a switch that dies answer last within one round of tracing (`changes.ROUND_NS`)."""
+ROUND_NS = 65 * S
+"""One round of tracing. Addresses of a switch that dies answer last within it; paths rerouted
+within it are reported together, and a moved cable's old place has this long to show that it is
+gone."""
 
 
 class Aliases:
@@ -81,7 +83,7 @@ class Aliases:
         if any(answered_ns.get(other, 0) >= left_ns for other in others):
             return frozenset()
         last_ns = answered_ns.get(device, 0)
-        return frozenset(n for n in others if abs(answered_ns.get(n, 0) - last_ns) <= TOGETHER_NS)
+        return frozenset(n for n in others if abs(answered_ns.get(n, 0) - last_ns) <= ROUND_NS)
 
 
 def joined(down: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:

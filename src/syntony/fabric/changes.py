@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import msgspec
 
-from syntony.fabric.aliases import Aliases
+from syntony.fabric.aliases import ROUND_NS, Aliases
 from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
@@ -34,9 +34,6 @@ LATE_SHARE = 0.02
 """… not counting this share of the known paths, which got no answer for a while, …"""
 LOOK_NS = 120 * S
 """… and at the latest after two rounds of tracing every path (`learn.AGAIN_NS`)."""
-ROUND_NS = 65 * S
-"""One round of tracing. Paths rerouted within it are reported together, and a moved cable's old
-place has this long to show that it is gone."""
 ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
