@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.controller.judged import CROSSING, Control, finding, port
 
@@ -10,7 +11,7 @@ from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
 from syntony.fabric.names import pairs_across
 from syntony.model import S
-from syntony.model.findings import Queue
+from syntony.model.findings import Queue, QueueFlow
 
 BUSY = PortTraffic({"h0/rail0": 9e10, "h9/rail0": 8e10}, {"h2/rail0": 7e10}, {})
 SENDS, RECEIVES = (
@@ -167,3 +168,36 @@ def test_it_is_known_while_the_store_answers_late(control: Control, away: int) -
         control.tick(away)
         control.store.links.away = False
     assert control.changes == []
+
+
+CABLE = "leaf0--spine0"
+THERE_AND_BACK = ("h0/rail0->h2/rail0", "h2/rail0->h0/rail0")
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("known_by", ["change", "ports", "flows"])
+def test_traffic_in_one_direction_explains_no_delay_of_both(
+    control: Control, known_by: str, both: bool
+) -> None:
+    """TCP that fills one direction of a slow cable explains the delay of that one only."""
+    little, much = 1_000, 3 * 10**11
+    back = much if both else little
+    waits = queue(CABLE, *THERE_AND_BACK)
+    if known_by == "flows":
+        there, replies = THERE_AND_BACK
+        flows = (
+            QueueFlow(job="far", pair=there, rate_bps=much),
+            QueueFlow(job="far", pair=replies, rate_bps=back),
+        )
+        waits = msgspec.structs.replace(waits, flows=flows)
+    else:
+        control.store.links.seen = (
+            port("h0/rail0", tx_bps=much, rx_bps=back), port("h2/rail0", tx_bps=back, rx_bps=much),
+        )  # fmt: skip
+    control.slas = LatencyInputs(None, () if known_by == "change" else (waits,), CROSSING, {})
+    if known_by == "change":
+        control.findings = (late(CABLE),)  # type: ignore[assignment]
+    control.tick(30)
+    known = {"change": [], "ports": ["congestion"], "flows": ["congestion"]}
+    rules = known[known_by] if both else ["component-delay"]
+    assert control.pages() == [f"{rule} {CABLE}" for rule in rules]

@@ -6,6 +6,7 @@ and a delay keeps its name.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from syntony.controller.planes import PlaneComparison
 from syntony.controller.port_traffic import PortTraffic
 from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.fabric.extra_probes import SuspectNote
-from syntony.fabric.names import pairs_across
+from syntony.fabric.names import directions, pairs_across
 from syntony.model import S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -322,9 +323,8 @@ def _of_findings(
     )
     found = impact.with_jobs(found, slas.jobs, slas.crossing)
     lossy = {each.subject for each in found if each.metric in observe.LOSSES and each.value}
-    pairs = pairs_across(
-        {each.subject for each in found} if traffic.is_any else lossy, slas.crossing
-    )
+    subjects = {each.subject for each in found} if traffic.is_any else lossy
+    pairs = pairs_across({*subjects, *itertools.chain(*map(directions, subjects))}, slas.crossing)
     found = impact.under_load(
         found,
         findings,
@@ -336,7 +336,10 @@ def _of_findings(
             for each in live.about(observe.LOSSES)
             if fleet_ns - each.held_ns >= MAX_HOLD_NS
         },
-        unknown={subject: traffic.across(subject, among) for subject, among in pairs.items()},
+        unknown={
+            name: traffic.across(name, pairs[name]) if name in lossy else traffic.fills(name, pairs)
+            for name in subjects
+        },
     )
     return impact.with_impact(found, pairs, len(slas.crossing), jobs_known=bool(slas.jobs))
 
@@ -359,7 +362,9 @@ def _of_latency(
         found += impact.with_jobs(differ, slas.jobs, slas.crossing)
         metrics |= planes.METRICS
     if slas.queues is not None:
-        found += observe.of_queues(slas.queues, findings, live.subjects(observe.DELAY), traffic)
+        found += observe.of_queues(
+            slas.queues, findings, slas.crossing, live.subjects(observe.DELAY), traffic
+        )
         metrics |= observe.QUEUE_METRICS
     return found, metrics
 

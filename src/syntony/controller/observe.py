@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from syntony.alerts.incident_texts import shown
 from syntony.alerts.observations import Observation
@@ -20,7 +19,15 @@ from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.fabric.history import DELAY_S
-from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
+from syntony.fabric.names import (
+    ARROW,
+    HOSTS_AT,
+    OR,
+    ComponentKind,
+    directions,
+    link_ends,
+    pairs_across,
+)
 from syntony.fabric.overflow import Overflow
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
@@ -51,6 +58,8 @@ QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
 OUTLIVED = "the switch has answered path tracing since: it is up"
+UNUSED = "delayed in nearly every second, and no job sends across it"
+BOTH = "delayed in nearly every second in both directions; nothing sends across it in both"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 MAX_NAMED = 5
 """Maximum pairs and flows named in evidence."""
@@ -346,28 +355,29 @@ def of_fabric(fabric: FabricStatus, now_ns: int) -> list[Observation]:
 
 
 def of_queues(
-    queues: Iterable[Queue],
+    queues: Collection[Queue],
     findings: Iterable[Finding],
+    crossing: Mapping[str, Collection[str]],
     known: Iterable[str] = (),
     traffic: PortTraffic = NO_TRAFFIC,
 ) -> list[Observation]:
-    """Links at which packets wait, and the flows that share them. If nothing sends, the link is not
-    congested: its delay is the component's own, unless a finding names the same place for it, as
-    losses do if packets wait in bursts. Packets at the sending NIC wait for the NIC's own traffic:
-    that is normal at full speed.
+    """Links at which packets wait, and the flows that share them. If nothing sends, or across a
+    cable that delays both directions only in one, the link is not congested: its delay is the
+    component's own, unless a finding names the same place for it, as losses do if packets wait in
+    bursts. Packets at the sending NIC wait for the NIC's own traffic: that is normal at full speed.
 
     Args:
         queues: with the flows of jobs that share them.
         findings: of localisation.
+        crossing: ``a->b`` → components that the paths between them cross.
         known: delays and queues of live incidents. A change of delay is a finding for a minute; a
             delay at the same place after that is the same fault, and keeps its name.
         traffic: of no known job.
     """
     findings = tuple(findings)
-    loads = [
-        _Load(queue, () if is_congested(queue) else traffic.across(_suspects(queue), queue.pairs))
-        for queue in queues
-    ]
+    ways = {way for queue in queues for way in directions(_suspects(queue))}
+    pairs = pairs_across(ways, crossing)
+    filled = [(queue, _fills(queue, pairs, traffic)) for queue in queues]
     slow = [
         name
         for found in findings
@@ -377,26 +387,29 @@ def of_queues(
     known = tuple(known)
     lossy = [found for found in findings if found.loss]
     return [
-        _of_queue(
-            load, next((name for name in known if _touch(queue, name)), _suspects(queue)), lossy
-        )
-        for load in loads
-        for queue in [load.queue]
-        if (load.congested and "/" not in _source(queue.component))
-        or not (load.congested or queue.bursts or any(_touch(queue, n) for n in slow))
+        _own_delay(queue, next((name for name in known if _touch(queue, name)), _suspects(queue)))
+        if fills is None
+        else _congestion(queue, fills, lossy)
+        for queue, fills in filled
+        if (fills is not None and "/" not in _source(queue.component))
+        or not (fills is not None or queue.bursts or any(_touch(queue, n) for n in slow))
     ]
 
 
-class _Load(NamedTuple):
-    """A queue, and why traffic of no known job may fill it; empty if none can, or a job does."""
-
-    queue: Queue
-    unknown: tuple[str, ...]
-
-    @property
-    def congested(self) -> bool:
-        """Whether anything sends across it."""
-        return bool(self.unknown) or is_congested(self.queue)
+def _fills(
+    queue: Queue, pairs: Mapping[str, Collection[str]], traffic: PortTraffic
+) -> tuple[str, ...] | None:
+    """Why traffic of no known job may fill it, in each direction of a cable, where no job does.
+    None: nothing does."""
+    unknown: list[str] = []
+    for way in directions(_suspects(queue)):
+        among = pairs[way] or queue.pairs
+        if sum(flow.rate_bps for flow in queue.flows if flow.pair in among) < MIN_CONGESTING_BPS:
+            evidence = traffic.across(way, among)
+            if not evidence:
+                return None
+            unknown += evidence
+    return tuple(dict.fromkeys(unknown))
 
 
 def _suspects(queue: Queue) -> str:
@@ -416,20 +429,24 @@ def _touch(queue: Queue, subject: str) -> bool:
     )
 
 
-def _of_queue(load: _Load, subject: str, lossy: Iterable[Finding]) -> Observation:
-    """`subject`: the name of its delay if it is not congestion; `lossy`: components that lose."""
-    queue = load.queue
-    apart = (APART,) if len(queue.suspects) > 1 else ()
-    if not load.congested:
-        reported = "delayed in nearly every second, and no job sends across it"
-        return Observation("component_delay_ns", subject, queue.delay_ns, (*apart, reported))
+def _apart(queue: Queue) -> tuple[str, ...]:
+    return (APART,) if len(queue.suspects) > 1 else ()
+
+
+def _own_delay(queue: Queue, subject: str) -> Observation:
+    reported = BOTH if len(directions(_suspects(queue))) > 1 else UNUSED
+    return Observation("component_delay_ns", subject, queue.delay_ns, (*_apart(queue), reported))
+
+
+def _congestion(queue: Queue, unknown: tuple[str, ...], lossy: Iterable[Finding]) -> Observation:
+    """`unknown`: traffic of no known job; `lossy`: components that lose."""
     bursts = (BURSTS,) if queue.bursts else ()
     return Observation(
         "queueing_ns",
         _suspects(queue),
         queue.delay_ns,
         (
-            *apart, *bursts, *load.unknown, _sharers(queue),
+            *_apart(queue), *bursts, *unknown, _sharers(queue),
             *map(_flow, queue.flows[:MAX_NAMED]), *_overflowing(queue, lossy),
         ),
         tuple(sorted({flow.job for flow in queue.flows})),

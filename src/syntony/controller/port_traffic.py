@@ -5,10 +5,11 @@ Where it goes is not known: only what each NIC sends and receives.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from syntony.fabric.names import ARROW, link_ends, suspects
+from syntony.fabric.names import ARROW, directions, link_ends, suspects
 from syntony.links.traffic import is_busy
 from syntony.model.units import format_bps
 from syntony.wire.links import LinkStatus
@@ -55,6 +56,17 @@ class PortTraffic(NamedTuple):
             *_fastest("sends", senders, self.sending),
             *_fastest("receives", receivers, self.receiving),
         )
+
+    def fills(self, subject: str, pairs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+        """The same if it may cross a cable in both directions: a cable that delays both does not
+        wait for what crosses it in one.
+
+        Args:
+            subject: the component, or several suspects.
+            pairs: of it and of its `directions`.
+        """
+        found = [self.across(way, pairs[way]) for way in directions(subject)]
+        return tuple(dict.fromkeys(itertools.chain(*found))) if all(found) else ()
 
     def _home(self, nic: str) -> str:
         return self.homes.get(nic, nic)

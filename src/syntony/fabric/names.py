@@ -182,9 +182,12 @@ def pairs_across(
 def _crossed_as(subject: str) -> Iterator[str]:
     """The components of paths across what a subject names: a cable in either direction."""
     for name in suspects(subject):
-        ends = link_ends(name)
-        yield from (name,) if ends is None or ARROW in name else _directions(*ends)
+        yield from directions(name)
 
 
-def _directions(a: str, b: str) -> tuple[str, str]:
-    return link_name(a, b), link_name(b, a)
+def directions(name: str) -> tuple[str, ...]:
+    """The two links of a cable; anything else, and several suspects, as it is."""
+    ends = link_ends(name)
+    if ends is None or ARROW in name or OR in name:
+        return (name,)
+    return link_name(*ends), link_name(*reversed(ends))
