@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from tests.alerts.clos import Night, bad
 from tests.alerts.test_lifecycle import T0, rule
 from tests.alerts.test_paged_links import Fabric, paged
 
@@ -193,6 +194,27 @@ def test_a_part_that_was_named_is_not_called_a_group_again(again_s: int, restart
         life.run(5, switch="leaf0..leaf1")
     assert life.incident.summary == f"{LINK}: 11"
     assert len(life.renames()) == len(paged(life.changes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("paged", "later", "renames"),
+    [
+        ("leaf1..*", "*..* or leaf1..*", 0),
+        ("leaf1..*", "*..leaf1 or leaf1..*", 0),
+        ("*..* or leaf1..*", "leaf1..*", 1),
+        ("leaf1..leaf2", "leaf1..*", 0),
+        ("leaf1..*", "leaf1..leaf2", 1),
+    ],
+)
+def test_a_group_is_not_called_a_wider_one(paged: str, later: str, renames: int) -> None:
+    """Of one fault that is found as both in turn."""
+    night = Night()
+    assert night.run(20, bad("ambiguous-loss", paged)) == [f"ambiguous-loss {paged}"]
+    for _ in range(3):
+        night.run(70, bad("ambiguous-loss", later))
+        night.run(70, bad("ambiguous-loss", paged))
+    assert len(night.said(ChangeKind.PAGE)) == 1
+    assert len(night.said(ChangeKind.RENAMED)) == renames
 
 
 def test_a_part_may_give_way_to_another_part() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.alerts.clos import Night, bad
 from tests.alerts.test_lifecycle import T0, Inside, feed, kinds, rule
 
 from syntony.alerts.incident_book import Book
@@ -133,3 +134,15 @@ def test_after_a_page_a_gap_is_no_longer_held_against_it() -> None:
     feed(book, T0 + 6 * S, "hot", 1.0)
     feed(book, T0 + 20 * S, "hot", 11.0)
     assert book.find(1).held_ns == held_ns
+
+
+@pytest.mark.parametrize(("link_s", "cable_s"), [(4, 2), (6, 2), (6, 4)])
+def test_a_wait_goes_on_under_the_name_that_is_left(link_s: int, cable_s: int) -> None:
+    """A direction and its cable are named in turn, and neither has paged."""
+    night = Night()
+    link, cable = bad("link-loss", "leaf0->spine0"), bad("link-loss", "leaf0--spine0")
+    for _ in range(2):
+        night.run(link_s, link)
+        night.run(cable_s, cable)
+    night.run(link_s, link)
+    assert night.said(ChangeKind.PAGE) == ["link-loss leaf0->spine0"]

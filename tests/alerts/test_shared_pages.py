@@ -3,9 +3,12 @@ and what is said again of a fault that was paged for."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tests.alerts.clos import Night, bad
 
+from syntony.alerts.incidents import ChangeKind
 from syntony.alerts.observations import Observation
 
 DEAD_LEAF0, DEAD_LEAF1 = bad("switch-down", "leaf0"), bad("switch-down", "leaf1")
@@ -22,6 +25,36 @@ def nic_loss(nic: str, **fields: object) -> Observation:
 def by_nics(*hosts: str) -> Observation:
     """Hosts that fell silent together, each of which reports over a NIC of the fabric."""
     return silent(*hosts, via=tuple(f"{host}/rail0" for host in hosts))
+
+
+# --- two rules, one part ---
+
+
+@pytest.mark.parametrize("trial", range(4))
+def test_losses_at_a_nic_and_at_its_link_are_one_page_however_they_come_and_go(trial: int) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng, night = random.Random(seed), Night()
+    link = rng.choice(["h0/rail0->leaf0", "leaf0->h0/rail0", "h0/rail0--leaf0"])
+    both = nic_loss("h0/rail0"), bad("link-loss", link)
+    for _ in range(10):
+        night.run(rng.choice([2, 4, 10]), *rng.sample(both, rng.choice([0, 1, 1, 2])))
+    night.run(10, *both)
+    assert len(night.said(ChangeKind.PAGE)) == 1
+
+
+def test_a_worse_loss_at_the_link_of_a_nic_that_paged_pages() -> None:
+    night = Night()
+    mild = nic_loss("h0/rail0", mild=True)
+    link = "h0/rail0->leaf0"
+    assert night.run(20, mild) == ["nic-loss h0/rail0"]
+    assert night.run(20, mild, bad("link-loss", link)) == [f"link-loss {link}"]
+
+
+def test_losses_at_the_links_of_two_nics_are_two_pages() -> None:
+    night = Night()
+    both = nic_loss("h0/rail0"), bad("link-loss", "h1/rail0->leaf0")
+    assert len(night.run(20, *both)) == 2
 
 
 # --- several hosts at once ---

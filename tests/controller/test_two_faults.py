@@ -41,10 +41,9 @@ def test_the_leaf_of_a_lossy_uplink_is_not_named_when_a_spine_dies(control: Cont
 
 @pytest.mark.slow
 def test_two_lossy_uplinks_are_not_taken_for_their_leaf(control: Control) -> None:
-    """Of this draw the weaker one, 9 % in both directions, is not named within 25 s."""
-    got = pair(control, "two lossy links at one switch", 240_705, seconds=25)
-    assert (got.among, got.wrong) == (0, ()), got
-    assert got.alone, got
+    """The weaker one, 9 % in both directions, is called its cable or one direction in turn."""
+    got = pair(control, "two lossy links at one switch", 240_705, seconds=15)
+    assert (got.alone, got.among, got.wrong, got.twice) == (2, 0, (), ()), got
 
 
 @pytest.mark.slow

@@ -151,3 +151,12 @@ def test_a_group_is_named_if_half_of_those_traced_elsewhere_have_left(seed: int)
     left = {*drawn.rng.sample(sorted(drawn.doubtful), len(drawn.doubtful) // 2)}
     names = drawn.named(left | drawn.silent)
     assert all("spine0" not in name for name in names)
+
+
+@pytest.mark.parametrize("seed", [0, 1, random.randrange(10**6)])
+def test_a_delay_that_doubtful_paths_explain_better_stays(seed: int) -> None:
+    """Half of the paths that were traced across the other spine are late."""
+    drawn = Drawn(seed)
+    from_leaf0 = sorted(way for way in drawn.doubtful if int(way.src[1]) % 2 == 0)
+    late = {*drawn.rng.sample(from_leaf0, len(from_leaf0) // 2)}
+    assert drawn.named(late) == {"leaf0..leaf1"}

@@ -159,7 +159,7 @@ class Related:
                 self._within[each.rule, root].append(place)
 
     def to(
-        self, incident: Incident, rule: str, since_ns: int = -1, *, jointly: bool = False
+        self, incident: Incident, rule: str, since_ns: int, *, jointly: bool = False
     ) -> Iterator[Incident]:
         """All incidents of a rule that may explain an incident or be a part of it, oldest first,
         and some others; of resolved ones those that ended after `since_ns` (fleet time).

@@ -24,6 +24,7 @@ from syntony.alerts.causes import (
     joint_cause,
     joint_page,
     precedes,
+    was_paged_for,
     was_reached_over,
     was_reported,
 )
@@ -223,8 +224,7 @@ class Book:
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
-            incident.named_by, incident.named_ns = 0, 0
-            incident.announced = 0.0
+            incident.named_by, incident.named_ns, incident.announced = 0, 0, 0.0
             kind = ChangeKind.REOPENED
             postpone(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -274,6 +274,7 @@ class Book:
         oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
         ended = Related(ended_after(oldest_ns, self.state.incidents), topology)
         for incident in self._live.values():
+            before = known.get(incident.cause) if incident.continues else None
             cause = self._cause(incident, active, topology)
             if cause is not None and not is_explained_by(cause, incident, known):
                 incident.caused = max(incident.caused, incident.value)
@@ -288,7 +289,7 @@ class Book:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
             incident.cause = number
-            if not number:
+            if not number and (before is None or was_paged_for(before)):
                 incident.held_ns = now_ns
             changes.append(IncidentChange(now_ns, kind, incident))
         return changes
@@ -355,9 +356,8 @@ class Book:
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
-        this one is proven, else for what this one has replaced and may be, or may be at the same
-        time if one of them is a group; a proven one if its subject was reached over what this one
-        names."""
+        this one is proven, else for the same part, what this one has replaced and may be, or may be
+        besides if one is a group; a proven one if its subject was reached over what this names."""
         if not other.paged or other.cause:
             return False
         one, two = incident.subject, other.subject
@@ -367,9 +367,11 @@ class Book:
             return False
         if self._rules[other.rule].proven:
             return was_reached_over(other, incident, topology)
+        same = topology.names(one, two) and topology.names(two, one)
         either = topology.may_hold(one, two) or topology.may_hold(two, one)
         replaced = either and not self._is_bad_now(other)
-        return replaced or self._is_group_of(incident, other, topology)
+        again = replaced or (same and is_as_severe(other, incident))
+        return again or self._is_group_of(incident, other, topology)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
         """Whether an incident may be the same fault as its cause, and then keeps it open: no count,

@@ -61,6 +61,14 @@ def choose(
         is_part = topology.may_include(incident.subject, one.subject)
         return is_part and not is_group(one) and not topology.holds(incident.subject, one.subject)
 
+    now = named or incident
+
+    def is_vaguer(one: Incident) -> bool:
+        # Paths may be unknown again for a while: of what is found then a part that was named is no
+        # group, and a group no wider one.
+        wider = topology.holds(one.subject, now.subject) if is_group(now) else named is not None
+        return is_group(one) and one is not now and wider
+
     if len(incident.members) > 1:
         return None
     by_number = {incident.number: incident} | {each.number: each for each in joined}
@@ -75,9 +83,7 @@ def choose(
     better = [*filter(is_proof, names)] or [*filter(is_wider, names)] or [*filter(is_exact, names)]
     if not better:
         better = [incident] if is_bad(incident) else names
-    if named is not None and not is_group(named):
-        # Paths may be unknown again for a while: of what is found then a part is no group.
-        better = [each for each in better if not is_group(each)]
+    better = [each for each in better if not is_vaguer(each)]
     return current if current in better else next(iter(better), None)
 
 

@@ -16,7 +16,7 @@ from syntony.fabric.book import PathBook, Way, reply
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.delay_search import MIN_PATHS
 from syntony.fabric.effort import SECOND_STEPS, Effort
-from syntony.fabric.locate import OVER_NATS, Located, WindowCounts, search
+from syntony.fabric.locate import Located, WindowCounts, search
 from syntony.fabric.names import GROUP, replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.tally import Floats
@@ -63,8 +63,8 @@ class AsTraced:
         candidates: Candidates,
         flows: Collection[Way],
     ) -> Located:
-        """What was located; with the delays that paths as traced last show, if these explain far
-        more than doubtful ones do, and paths that are known to cross the silent switch are in time.
+        """What was located; with the delays that paths as traced last show, if these explain more
+        than doubtful ones do, and paths that are known to cross the silent switch are in time.
 
         Args:
             located: with doubtful paths.
@@ -81,7 +81,7 @@ class AsTraced:
         doubting, other = (
             search(each, slow, Effort(SECOND_STEPS)) for each in (candidates, self._candidates)
         )
-        if other.late_nats < doubting.late_nats + OVER_NATS:
+        if other.late_nats <= doubting.late_nats:
             return located
         changes = {each.name: each.change_ns for each in slow}
         if not all(self._none_left(each, changes[each.window]) for each in other.findings):

@@ -154,7 +154,7 @@ class PathBook:
         devices are one group. Not `doubting`: as traced last, whatever is doubtful."""
         doubtful = frozenset[int]()
         if doubting and self.doubts.possible:
-            doubtful = self.doubts.hops(way, self.devices_on(way), self.traced_ns(way))
+            doubtful = self.doubts.hops(way, self.devices_on(way))
         if doubtful:
             devices = enumerate(self._devices(way))
             return tuple(components_of([None if n in doubtful else d for n, d in devices]))

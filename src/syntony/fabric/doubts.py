@@ -32,8 +32,9 @@ UNSURE_TRACES = 2
 """Traces of a path in a row that its hop does not answer, while those behind it do: it may have
 left. One is enough if the hop answers others."""
 NEARBY_NS = 20 * S
-"""For so long after a path has left a place others that were not traced since are doubtful there:
-agents check hops all the time, and would have found by then that they left as well."""
+"""For so long after a path has left a place all others are doubtful there: agents check hops all
+the time, and would have found by then that they left as well. Those traced since, too: lossy paths
+are traced first, and being known among doubtful ones they would speak against the place."""
 
 Devices = Sequence[str | None]
 """The sender of a path and the devices on it, None for one that did not answer."""
@@ -135,18 +136,14 @@ class Doubts:
         if unsure:
             self._unsure[way] = unsure
 
-    def hops(self, way: Hashable, known: Devices, traced_ns: int) -> frozenset[int]:
-        """Which hops of a path it may have left, by their places in `known`.
-
-        Args:
-            traced_ns: when it was traced last, fleet time.
-        """
+    def hops(self, way: Hashable, known: Devices) -> frozenset[int]:
+        """Which hops of a path it may have left, by their places in `known`."""
         unsure = self._unsure.get(way, {})
         return frozenset(
             number
             for number, place in _places(known)
             if self._is_beside_hidden(known, number)
-            and self._may_have_left(place, unsure.get(number), traced_ns)
+            and self._may_have_left(place, unsure.get(number))
         )
 
     def rival(self, component: str) -> str:
@@ -173,15 +170,13 @@ class Doubts:
                 self.version += device not in self._hidden
                 self._hidden[device] = at_ns
 
-    def _may_have_left(self, place: Place, unsure: _Unsure | None, traced_ns: int) -> bool:
-        """Whether a path may have left a place, from its own traces or as another did since it was
-        answered there."""
+    def _may_have_left(self, place: Place, unsure: _Unsure | None) -> bool:
+        """Whether a path may have left a place, from its own traces or as another did lately."""
         if unsure is not None:
             others = self._crossed_ns.get(place, 0) > unsure.since_ns
             if others or unsure.passed >= UNSURE_TRACES:
                 return True
-        answered_ns = traced_ns if unsure is None else unsure.since_ns - 1
-        return self._left_ns.get(place, 0) > max(answered_ns, self._now_ns - NEARBY_NS)
+        return self._left_ns.get(place, 0) > self._now_ns - NEARBY_NS
 
     def _proceed(self, at_ns: int) -> None:
         """A trace began at this time."""
