@@ -189,13 +189,14 @@ class Server:
         return _Rows([(True,)])
 
     def _check(self, session: Session) -> None:
-        if self.down or session.node.name in self.unreachable:
+        lost = session.node.name in self.unreachable
+        if session.ended and not lost:
+            session.closed = True
+            raise psycopg.OperationalError("terminating connection due to administrator command")
+        if self.down or lost:
             self._spend(session.node, 10 * S)  # tcp_user_timeout
             session.closed = True
             raise psycopg.OperationalError("the connection is lost")
-        if session.ended:
-            session.closed = True
-            raise psycopg.OperationalError("terminating connection due to administrator command")
 
     def _pause(self, node: Node) -> None:
         left, for_s = self.pausing.pop(node.name, (0, 0.0))

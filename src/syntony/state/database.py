@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -73,6 +74,9 @@ class Database(ABC):
         self._lock = threading.RLock()
         self.failures = 0
         """Number of failed transactions and queries."""
+        self.held_ns = time.monotonic_ns()
+        """When this controller last had an answer, and thus held the database; on
+        CLOCK_MONOTONIC."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DatabaseConnection]:
@@ -95,6 +99,7 @@ class Database(ABC):
         try:
             with self._errors(what):
                 yield
+                self.held_ns = time.monotonic_ns()
         except StateError:
             self.failures += 1
             raise
