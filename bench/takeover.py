@@ -47,6 +47,14 @@ async def _kill(world: World, leader: ControllerUnit) -> None:
     world.kill(node_of(leader))
 
 
+async def _rack(world: World, leader: ControllerUnit) -> None:
+    """With a host of the fleet, which stays away."""
+    world.kill(node_of(leader))
+    name = world.chance.choice(list(world.agents))
+    world.kill(world.agents[name].node)
+    del world.agents[name]
+
+
 async def _hang(_: World, leader: ControllerUnit) -> None:
     node_of(leader).paused = True
 
@@ -65,7 +73,7 @@ async def _restart(world: World, _: ControllerUnit) -> None:
 
 
 LOSSES: dict[str, Callable[[World, ControllerUnit], Awaitable[None]]] = {
-    "kill": _kill, "hang": _hang, "database": _database, "restart": _restart,
+    "kill": _kill, "rack": _rack, "hang": _hang, "database": _database, "restart": _restart,
 }  # fmt: skip
 
 
@@ -129,15 +137,15 @@ def once(seed: int, settings: Settings, name: str, statement_ms: int) -> Lost:
 
 
 async def _watch(world: World, before: ControllerUnit, name: str) -> Lost:
-    loop, agents = world.loop, list(world.agents.values())
-    epoch = max(agent.fence.highest for agent in agents)
+    loop = world.loop
+    epoch = max(agent.fence.highest for agent in world.agents.values())
     began_s = loop.time()
     lost = loop.spawn(None, LOSSES[name](world, before))
     serves_s = obeyed_s = None
     alone, longest_s = dict.fromkeys(world.agents, began_s), 0.0
     while loop.time() < began_s + WATCHED_S:
         await asyncio.sleep(STEP_S)
-        now_s = loop.time()
+        now_s, agents = loop.time(), list(world.agents.values())
         for agent in agents:
             if agent.connection is not None:
                 alone[agent.host.name] = now_s

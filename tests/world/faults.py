@@ -143,6 +143,19 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+def check_decides(world: World) -> None:
+    """A new leader does, and all living agents obey it."""
+    leader = world.leader
+    controller = leader.controller if leader is not None else None
+    epoch = controller._leadership.epoch if controller is not None else 0
+    late = {
+        name: agent.fence.highest
+        for name, agent in world.agents.items()
+        if agent.node.alive and agent.fence.highest != epoch
+    }
+    world.ledger.hold(not late, lambda: f"epoch {epoch} is not obeyed by {late}")
+
+
 async def cut_database(world: World) -> None:
     """The leader cannot reach the database: another one leads all agents, and it ends."""
     process = world.leader
@@ -155,12 +168,8 @@ async def cut_database(world: World) -> None:
     world.ledger.hold(
         leader is not process or not alone, f"{process.name} still leads without the database"
     )
-    leads = leader.controller if leader is not None else None
-    epoch = leads._leadership.epoch if leads is not None else 0
-    kept = [name for name, each in world.agents.items() if each.fence.highest != epoch]
-    world.ledger.hold(
-        not kept or not alone, f"{process.name} has lost the database and keeps {kept}"
-    )
+    if alone:
+        check_decides(world)
     await asyncio.sleep(24)
     world.ledger.hold(
         not node.alive or not alone, f"{process.name} goes on without the database for 30 s"

@@ -32,6 +32,7 @@ from syntony.clock.network import NetworkSolver
 from syntony.controller import (
     agent_hub,
     dispatch,
+    fleet,
     ingest,
     leadership,
     notify,
@@ -273,6 +274,7 @@ PLANTED: dict[str, Plant] = {
     "hosts-of-before-not-missed": _patch(ProbeKeyDistribution, "known_hosts", ()),
     "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
     "agents-kept-without-a-lease": _patch(LeaseWatch, "doubt_lease", _leaves),
+    "absent-hosts-hold-the-plan": _patch(fleet, "QUIET_NS", fleet.RETURN_NS),
     "few-threads": _patch(loop, "THREADS", 6),
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
     "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),

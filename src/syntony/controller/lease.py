@@ -19,9 +19,9 @@ MAX_UNCHECKED_NS = 15 * S
 """A controller that could not check for this long stops: a restarting database answers sooner, and
 a database that others can reach may have given the lease to another controller."""
 DOUBT_CHECK_NS = 250 * MS
-DOUBT_NS = 4 * S
+DOUBT_NS = 3_500 * MS
 """After this long without an answer another controller may lead: a standby takes over 3 to 3.5 s
-after the last one. Agents then look for it, and again after each further 4 s."""
+after the last one. Agents then look for it, and again each time so much later."""
 
 
 class LeaseWatch:
