@@ -48,6 +48,8 @@ class Server:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.sessions: dict[int, Session] = {}
         self.lock_holder = 0
+        self.timeline = 1
+        self._replica = sqlite3.connect(":memory:")
         self._last_pid = 100
         self.current: Session | None = None
         self.down = self.full = False
@@ -70,6 +72,9 @@ class Server:
             ("now_ms", 0, self._now_ms),
             ("hashtext", 1, lambda _: 0),
             ("current_schema", 0, lambda: "public"),
+            ("pg_is_in_recovery", 0, lambda: 0),
+            ("pg_current_wal_lsn", 0, lambda: 0),
+            ("pg_walfile_name", 1, lambda _: f"{self.timeline:08X}"),
         ):
             self.database.create_function(name, count, function)
 
@@ -101,6 +106,16 @@ class Server:
         """The server starts again."""
         for session in list(self.sessions.values()):
             self.end(session)
+
+    def replicate(self) -> None:
+        """A replica has all that is committed by now, and nothing later."""
+        self.database.backup(self._replica)
+
+    def promote(self) -> None:
+        """The replica is the server."""
+        self.end_all()
+        self._replica.backup(self.database)
+        self.timeline += 1
 
     def end_of(self, node: Node) -> None:
         """A process died: its host closes its connections."""
