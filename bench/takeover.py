@@ -72,8 +72,18 @@ async def _restart(world: World, _: ControllerUnit) -> None:
     world.server.down = False
 
 
+async def _primary(world: World, _: ControllerUnit) -> None:
+    """The database's host is lost; a replica that has all answers in its place a while later."""
+    world.server.replicate()
+    world.server.unreachable |= {unit.name for unit in world.processes}
+    await asyncio.sleep(world.chance.uniform(1, 10))
+    world.server.promote()
+    world.server.unreachable.clear()
+
+
 LOSSES: dict[str, Callable[[World, ControllerUnit], Awaitable[None]]] = {
     "kill": _kill, "rack": _rack, "hang": _hang, "database": _database, "restart": _restart,
+    "primary": _primary,
 }  # fmt: skip
 
 
