@@ -35,6 +35,27 @@ class Server:
     def stop(self) -> None:
         self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "immediate", "-w", "stop")
 
+    def copy(self) -> None:
+        """A replica has all that is committed by now, and gets nothing later."""
+        self.stop()
+        subprocess.run(["cp", "-a", "data", "replica"], cwd=self.directory, check=True)
+        self.start()
+
+    def promote(self, *, replica: bool) -> None:
+        """The server is lost, and a replica takes its place.
+
+        Args:
+            replica: the copy; otherwise one that has all.
+        """
+        self.stop()
+        data = self.directory / "data"
+        if replica:
+            data.rename(self.directory / "lost")
+            (self.directory / "replica").rename(data)
+        (data / "standby.signal").touch()
+        self.start()
+        self.run("pg_ctl", "-D", str(data), "-w", "promote")
+
     def signal(self, number: int) -> None:
         """To all its processes."""
         leader = (self.directory / "data" / "postmaster.pid").read_text().split()[0]

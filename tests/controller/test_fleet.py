@@ -15,6 +15,7 @@ from tests.link import hello
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import (
     ABSENCE_NS,
+    QUIET_NS,
     RETURN_NS,
     SETTLE_LIMIT_NS,
     SETTLE_NS,
@@ -252,28 +253,44 @@ def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
 def test_the_first_plan_waits_for_the_hosts_of_the_controller_before() -> None:
     fleet = new_fleet()
     fleet.await_return(HOSTS, 0)
+    assert not fleet.due(RETURN_NS - QUIET_NS)
     for host in HOSTS[:3]:
-        fleet.join(hello(host, "s"), 0)
+        fleet.join(hello(host, "s"), RETURN_NS - QUIET_NS)
     assert not fleet.due(RETURN_NS - 1)
     fleet.join(hello(HOSTS[3], "s"), RETURN_NS - 1)
-    assert fleet.due(RETURN_NS - 1)
-    assert set(fleet.replan(RETURN_NS - 1).plans) == set(HOSTS)
+    now_ns = RETURN_NS - 1 + SETTLE_NS
+    assert fleet.due(now_ns)
+    assert set(fleet.replan(now_ns).plans) == set(HOSTS)
     # Who is awaited once is not awaited again.
-    fleet.leave("h1", RETURN_NS - 1)
-    fleet.join(hello("h9", "s"), RETURN_NS - 1)
-    assert fleet.due(RETURN_NS - 1 + SETTLE_NS)
+    fleet.leave("h1", now_ns)
+    fleet.join(hello("h9", "s"), now_ns)
+    assert fleet.due(now_ns + SETTLE_NS)
 
 
 def test_a_host_that_does_not_return_is_not_waited_for_any_longer() -> None:
+    """Than it takes the others to return, one after the other."""
+    for gap_ns in (0, QUIET_NS // 2, QUIET_NS - 1):
+        fleet = new_fleet()
+        fleet.await_return((*HOSTS, "h9"), 0)
+        for number, host in enumerate(HOSTS):
+            assert not fleet.due(number * gap_ns)
+            fleet.join(hello(host, "s"), number * gap_ns)
+        last_ns = (len(HOSTS) - 1) * gap_ns
+        assert not fleet.due(last_ns + QUIET_NS - 1)
+        now_ns = last_ns + QUIET_NS
+        assert fleet.due(now_ns)
+        assert set(fleet.replan(now_ns).plans) == set(HOSTS)
+        fleet.join(hello("h5", "s"), now_ns)
+        assert fleet.due(now_ns + SETTLE_NS)
+
+
+def test_hosts_that_return_for_long_are_waited_for_until_the_limit() -> None:
     fleet = new_fleet()
-    fleet.await_return((*HOSTS, "h9"), 0)
-    for host in HOSTS:
-        fleet.join(hello(host, "s"), 0)
-    assert not fleet.due(RETURN_NS - 1)
+    fleet.await_return([f"h{number}" for number in range(100)], 0)
+    for second in range(RETURN_NS // S):
+        assert not fleet.due(second * S)
+        fleet.join(hello(f"h{second}", "s"), second * S)
     assert fleet.due(RETURN_NS)
-    assert set(fleet.replan(RETURN_NS).plans) == set(HOSTS)
-    fleet.join(hello("h5", "s"), RETURN_NS)
-    assert fleet.due(RETURN_NS + SETTLE_NS)
 
 
 def test_a_plan_names_the_addresses_that_are_not_probed() -> None:

@@ -10,6 +10,10 @@
  *   NO_LEASE     control state takes what a controller writes that has lost it
  *   SAME_EPOCH   a controller that takes over does not raise the epoch
  *   STALE_READ   a controller that takes over goes by what it read before
+ *
+ * PROMOTION: once, a replica of control state takes its place, which lacks the newest changes. What
+ * it lacks is lost, so versions are not compared; safe: no epoch is obeyed of two controllers.
+ *   REUSE        … and whoever raises the epoch first after the promotion leaves none out
  */
 #ifndef AGENTS
 #define AGENTS 2
@@ -17,6 +21,12 @@
 #define CHANGES 3      /* of the switch */
 #define TAKEOVERS 3
 #define NOBODY 9
+#ifdef REUSE
+#define PROMOTION
+#define LOST 0
+#else
+#define LOST TAKEOVERS /* epochs left out after a promotion */
+#endif
 
 byte holder = NOBODY;      /* of control state */
 byte epoch, version;       /* in control state */
@@ -25,6 +35,23 @@ byte its_epoch[2], its_version[2];      /* what each controller goes by; epoch 0
 byte side[AGENTS] = NOBODY;             /* whom an agent is attached to */
 byte highest[AGENTS], obeyed[AGENTS];   /* epoch and version at an agent, kept on disk */
 chan orders[AGENTS] = [2] of { byte, byte };
+#ifdef PROMOTION
+byte kept;                              /* the epoch that the replica has */
+bool promoted, left_out;                /* the replica is the server; … and epochs were left out */
+byte obeyed_of[2 * TAKEOVERS + 3] = NOBODY;     /* whose an epoch is, at agents */
+#define COMPARE(a)
+#define KNOWS(c)
+#else
+#define COMPARE(a) assert(of_version >= obeyed[a])
+#define KNOWS(c) assert(its_version[c] == version)
+#endif
+
+inline raise_epoch() {
+	epoch++;
+#ifdef PROMOTION
+	if :: promoted && !left_out -> epoch = epoch + LOST; left_out = true :: else fi
+#endif
+}
 
 inline leave(a) {
 	side[a] = NOBODY;
@@ -39,7 +66,7 @@ proctype controller(byte me) {
 #ifdef SAME_EPOCH
 		if :: epoch == 0 -> epoch = 1 :: else fi;
 #else
-		epoch++;
+		raise_epoch();
 #endif
 		its_epoch[me] = epoch;
 #ifdef STALE_READ
@@ -54,7 +81,7 @@ proctype controller(byte me) {
 		:: holder != me -> its_epoch[me] = 0              /* refused by control state: ends */
 #endif
 		:: else ->
-			assert(its_version[me] == version);       /* it changes what it knows of */
+			KNOWS(me);                                /* it changes what it knows of */
 			changes++; version++; its_version[me] = version
 		fi }
 	:: atomic { its_epoch[me] != 0 ->                         /* reports to an agent of its own */
@@ -67,8 +94,23 @@ proctype controller(byte me) {
 		:: else
 		fi;
 		a = 0 }
+#ifdef PROMOTION
+	:: atomic { promoted && holder == NOBODY && its_epoch[me] != 0 && its_epoch[me] == epoch ->
+		holder = me; raise_epoch(); its_epoch[me] = epoch } /* goes on at the new server */
+	:: atomic { promoted && its_epoch[me] != 0 && its_epoch[me] != epoch ->
+		its_epoch[me] = 0 }                               /* finds another epoch there: ends */
+#endif
 	od
 }
+
+#ifdef PROMOTION
+proctype replica() {
+	do
+	:: atomic { !promoted -> kept = epoch }
+	:: atomic { !promoted -> promoted = true; epoch = kept; holder = NOBODY }
+	od
+}
+#endif
 
 proctype agent(byte me) {
 	byte of_epoch, of_version, to;
@@ -93,7 +135,11 @@ proctype agent(byte me) {
 		   :: else ->
 #endif
 			highest[me] = of_epoch;
-			assert(of_version >= obeyed[me]);
+			COMPARE(me);
+#ifdef PROMOTION
+			assert(obeyed_of[of_epoch] == NOBODY || obeyed_of[of_epoch] == side[me]);
+			obeyed_of[of_epoch] = side[me];
+#endif
 			obeyed[me] = of_version
 #ifndef NO_FENCE
 		fi
@@ -109,6 +155,9 @@ init {
 	byte a;
 	atomic {
 		run controller(0); run controller(1);
+#ifdef PROMOTION
+		run replica();
+#endif
 		for (a : 0 .. AGENTS - 1) { run agent(a) }
 	}
 }

@@ -14,6 +14,7 @@ pytestmark = NEEDS_SPIN
 
 REFUSED = "assertion violated (((flying["
 STORED_TWICE = "assertion violated  !((stored&"
+OF_TWO = "assertion violated ((obeyed_of["
 OLDER_OBEYED = "assertion violated (of_version>=obeyed[me])"
 
 
@@ -25,6 +26,7 @@ OLDER_OBEYED = "assertion violated (of_version>=obeyed[me])"
             KEYS, ("HOSTS=3", "DEATHS=1", "BREAKS=1"), 1_000_000, marks=pytest.mark.slow
         ),
         (LEADERSHIP, (), 300_000),
+        (LEADERSHIP, ("PROMOTION", "AGENTS=1"), 100_000),
         (GATEWAYS, ("BATCHES=2", "MOVES=2"), 50_000),
         pytest.param(GATEWAYS, (), 1_000_000, marks=pytest.mark.slow),
     ],
@@ -32,8 +34,8 @@ OLDER_OBEYED = "assertion violated (of_version>=obeyed[me])"
 def test_no_state_breaks_the_promise(
     tmp_path: Path, model: Path, defines: tuple[str, ...], states: int
 ) -> None:
-    """No probe is refused during a rotation; no older order is obeyed after a newer one; no batch
-    is stored twice, or acknowledged before it is stored."""
+    """No probe is refused during a rotation; no older order is obeyed after a newer one, and no
+    epoch of two controllers; no batch is stored twice, or acknowledged before it is stored."""
     wrong, seen = check(model, tmp_path, *defines, optimized=states >= 300_000)
     assert not wrong
     assert seen > states
@@ -50,6 +52,7 @@ def test_no_state_breaks_the_promise(
         (LEADERSHIP, "NO_LEASE", "assertion violated"),
         (LEADERSHIP, "SAME_EPOCH", OLDER_OBEYED),
         (LEADERSHIP, "STALE_READ", "assertion violated"),
+        (LEADERSHIP, "REUSE", OF_TWO),
         (GATEWAYS, "NO_HELLO", STORED_TWICE),
         (GATEWAYS, "NO_SILENCE", STORED_TWICE),
         (GATEWAYS, "NO_WAITED", STORED_TWICE),

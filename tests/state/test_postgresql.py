@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from tests.live import eventually
-from tests.postgres import Server
+from tests.postgres import Server, server
 
 from syntony.errors import ConfigError, MissingError, StateError, UsageError
 from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.model import S
 from syntony.state import ControlState, InUseError, LeaseLostError, SilentError
 from syntony.state import postgresql as postgres
+from syntony.state.database import LOST_EPOCHS
 from syntony.state.document import Document
 from syntony.state.identities import IdentityStore, Record, Token
 from syntony.state.postgresql import AHEAD_CHECKS, LEASE_MS, HolderCheck, PostgresDatabase
@@ -92,6 +93,32 @@ def test_a_restarted_server_costs_one_error(postgresql: Server) -> None:
         postgresql.start()
         state.record("c", "", at_ns=3, issuer=ANN, comment="")
         assert [each.what for each in state.changes(0, 9)] == ["a", "c"]
+
+
+@pytest.mark.slow
+def test_no_epoch_is_given_twice_after_a_replica_was_promoted() -> None:
+    with server() as running:
+        url = running.database()
+        with ControlState(url) as state:
+            assert state.epoch == 1
+        running.copy()
+        with ControlState(url) as lost:
+            assert lost.epoch == 2
+            running.promote(replica=True)
+            with pytest.raises(StateError):  # of the session that ended
+                lost.database.check()
+            with pytest.raises(LeaseLostError):
+                lost.database.check()
+        with ControlState(url) as state:
+            assert state.epoch == 2 + LOST_EPOCHS
+        with ControlState(url) as state:
+            assert state.epoch == 3 + LOST_EPOCHS
+            running.promote(replica=False)
+            with pytest.raises(StateError):
+                state.database.check()
+            state.database.check()
+            assert state.epoch == 4 + 2 * LOST_EPOCHS
+            assert state.read("SELECT epoch FROM lease") == [(state.epoch,)]
 
 
 @pytest.mark.slow

@@ -107,6 +107,14 @@ def test_it_is_judged_when_all_have_answered_and_were_measured_since() -> None:
     assert judged(each, {}, limit_ns + 1) is TrialResult.UNKNOWN
 
 
+def test_those_that_it_was_in_the_way_of_are_waited_for() -> None:
+    """For one more of the waits after a move; not for hosts that report nothing any more."""
+    each = trial({"a": 0.4, "b": 0.7})
+    assert judged(each, {"a": 0.4}, SETTLED) is TrialResult.WAIT
+    assert judged(each, {"a": 0.4, "b": 1.0}, SETTLED) is TrialResult.HELPED
+    assert judged(each, {"a": 0.4}, SETTLED + POLICY.settle_ns) is TrialResult.NO_GAIN
+
+
 def test_what_failed_or_ended_is_no_part_of_it() -> None:
     each = trial({"a": 0.5, "b": 0.5}, move(), move("b"))
     each.waiting = {"a", "b"}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,7 @@ class Agent:
         world = self._world
         connection = await world.network.dial(self.node, dialling.controller, self.host.pem)
         if connection is None:
-            dialling.next_controller()
+            dialling.next_controller(time.monotonic_ns(), established=False)
             return False
         stream = self._stream = Stream(self.spool, self.fence, self._stream)
         self.connection = connection
@@ -145,7 +146,7 @@ class Agent:
             self.connection = None
             connection.leave()
         if not stream.renewed:
-            dialling.next_controller()
+            dialling.next_controller(time.monotonic_ns(), established=stream.established)
         return stream.established
 
     def _take(self, stream: Stream, connection: Connection, data: bytes) -> None:

@@ -6,7 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.world.agent import JOB_HOSTS, JOB_PORT
-from tests.world.faults import FAULTS, GATEWAY_FAULTS, NAMED_FAULTS, kill_controller
+from tests.world.faults import (
+    FAULTS,
+    GATEWAY_FAULTS,
+    NAMED_FAULTS,
+    check_decides,
+    kill_controller,
+)
 from tests.world.hostile import is_served, mallory, of_others
 from tests.world.orders import ask, operate, place
 from tests.world.rails import shared_rail_is_left
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
 ROTATION_S = 30
 """A new leader waits so long for agents before it goes on with a rotation."""
+DECIDES_S = 6
+"""A standby takes over within half a second, and decides without a host that does not return."""
 MISSED_S = 30
 """A new leader waits so long for hosts that it has not heard of."""
 LOST_S = 4
@@ -216,7 +224,9 @@ async def check_page(world: World) -> None:
     world.kill(world.agents[name].node)
     if with_leader and leader is not None and leader.node is not None:
         world.kill(leader.node)
-        await asyncio.sleep(MISSED_S)
+        await asyncio.sleep(DECIDES_S)
+        check_decides(world)
+        await asyncio.sleep(MISSED_S - DECIDES_S)
     await asyncio.sleep(PAGED_S)
     store.down = store.silent = False
     paged = of_others(pager.paged)

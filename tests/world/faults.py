@@ -26,13 +26,13 @@ def _any_controller(world: World) -> ControllerUnit:
     return world.leader or world.chance.choice(world.processes)
 
 
-def _node(process: Unit) -> Node:
+def node_of(process: Unit) -> Node:
     assert process.node is not None
     return process.node
 
 
 async def kill_controller(world: World) -> None:
-    world.kill(_node(_any_controller(world)))
+    world.kill(node_of(_any_controller(world)))
 
 
 async def die_within_a_transaction(world: World) -> None:
@@ -57,11 +57,11 @@ async def stop_controller(world: World) -> None:
 
 
 async def pause_controller(world: World) -> None:
-    await _pause(world, _node(_any_controller(world)), world.chance.uniform(0.5, 20))
+    await _pause(world, node_of(_any_controller(world)), world.chance.uniform(0.5, 20))
 
 
 async def kill_gateway(world: World) -> None:
-    world.kill(_node(world.chance.choice(world.gateways)))
+    world.kill(node_of(world.chance.choice(world.gateways)))
 
 
 async def stop_gateway(world: World) -> None:
@@ -69,7 +69,7 @@ async def stop_gateway(world: World) -> None:
 
 
 async def pause_gateway(world: World) -> None:
-    node = _node(world.chance.choice(world.gateways))
+    node = node_of(world.chance.choice(world.gateways))
     await _pause(world, node, world.chance.uniform(0.5, 20))
 
 
@@ -143,18 +143,33 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+def check_decides(world: World) -> None:
+    """A new leader does, and all living agents obey it."""
+    leader = world.leader
+    controller = leader.controller if leader is not None else None
+    epoch = controller._leadership.epoch if controller is not None else 0
+    late = {
+        name: agent.fence.highest
+        for name, agent in world.agents.items()
+        if agent.node.alive and agent.fence.highest != epoch
+    }
+    world.ledger.hold(not late, lambda: f"epoch {epoch} is not obeyed by {late}")
+
+
 async def cut_database(world: World) -> None:
-    """The leader cannot reach the database: another one leads, and it ends."""
+    """The leader cannot reach the database: another one leads all agents, and it ends."""
     process = world.leader
     if process is None or world.server.unreachable:
         return
-    node, alone = _node(process), _alone(world, cut_database)
+    node, alone = node_of(process), _alone(world, cut_database)
     world.server.unreachable.add(process.name)
     await asyncio.sleep(6)
     leader = world.leader
     world.ledger.hold(
         leader is not process or not alone, f"{process.name} still leads without the database"
     )
+    if alone:
+        check_decides(world)
     await asyncio.sleep(24)
     world.ledger.hold(
         not node.alive or not alone, f"{process.name} goes on without the database for 30 s"
@@ -230,10 +245,10 @@ async def lose_gateway(world: World) -> None:
     """A gateway's host is gone for a while. Where nothing else happens, that is one page."""
     gateway = world.chance.choice(world.gateways)
     alone = _alone(world, lose_gateway)
-    if not all(_node(each).alive for each in (world.gateways if alone else (gateway,))):
+    if not all(node_of(each).alive for each in (world.gateways if alone else (gateway,))):
         return
     gateway.restart_s = 40.0
-    world.kill(_node(gateway))
+    world.kill(node_of(gateway))
     await asyncio.sleep(36)
     gateway.restart_s = RESTART_S
     if alone:

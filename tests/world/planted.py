@@ -32,6 +32,7 @@ from syntony.clock.network import NetworkSolver
 from syntony.controller import (
     agent_hub,
     dispatch,
+    fleet,
     ingest,
     leadership,
     notify,
@@ -41,6 +42,7 @@ from syntony.controller import (
 from syntony.controller.fresh_losses import FreshLosses
 from syntony.controller.ingest import RowStream
 from syntony.controller.job_flows import JobFlowRecorder
+from syntony.controller.lease import LeaseWatch
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
@@ -197,6 +199,10 @@ def _unchecked(query: Any, who: Any) -> Any:
     return dispatch.QUESTIONS[type(query)]
 
 
+async def _leaves(*_: object) -> None:
+    """Nothing is done about it."""
+
+
 def _takes_any(self: StopSwitch, switch: Switch) -> bool:
     self.position = switch
     return True
@@ -267,6 +273,8 @@ PLANTED: dict[str, Plant] = {
     "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_, **__: []),
     "hosts-of-before-not-missed": _patch(ProbeKeyDistribution, "known_hosts", ()),
     "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
+    "agents-kept-without-a-lease": _patch(LeaseWatch, "doubt_lease", _leaves),
+    "absent-hosts-hold-the-plan": _patch(fleet, "QUIET_NS", fleet.RETURN_NS),
     "few-threads": _patch(loop, "THREADS", 6),
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
     "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),
@@ -278,6 +286,7 @@ PLANTED: dict[str, Plant] = {
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
+    "agents-kept-without-a-lease": {"only": ("cut_database",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
     "moves-while-stopped": {"only": ("run_job",)},
     "expired-moves-obeyed": {"only": ("run_job", "network_slow"), "mean_gap_s": 3.0},

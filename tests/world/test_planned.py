@@ -15,11 +15,13 @@ from unittest import mock
 import pytest
 from tests.cases import mostly_slow
 from tests.world import course
+from tests.world.faults import check_decides
 from tests.world.planned import Work
 from tests.world.store import WorldStore
 from tests.world.world import Settings, World
 
 from syntony.model import MS, S
+from syntony.state.database import LOST_EPOCHS
 
 Script = Callable[[Work], Awaitable[None]]
 
@@ -180,3 +182,33 @@ def test_a_leader_that_hangs_while_the_databases_clock_is_set_back_is_replaced(
         world.loop.resume(before.node)
 
     lived(tmp_path, 6, script)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_no_epoch_is_given_twice_after_a_replica_was_promoted(
+    tmp_path: Path, *, lacks: bool
+) -> None:
+    """It may lack the newest one, which agents have obeyed; otherwise its controller goes on."""
+
+    async def script(work: Work) -> None:
+        world, server = work.world, work.world.server
+        before = world.leader
+        assert before is not None
+        assert before.node is not None
+        if lacks:
+            server.replicate()
+        else:
+            before.restart_s = 3_600.0
+        world.kill(before.node)
+        await asyncio.sleep(8)
+        leads = work.controller
+        assert {agent.fence.highest for agent in world.agents.values()} == {2}
+        if not lacks:
+            server.replicate()
+        server.promote()
+        await asyncio.sleep(20)
+        check_decides(world)
+        assert (work.controller is leads) == (not lacks)
+        assert work.controller._leadership.epoch > LOST_EPOCHS
+
+    lived(tmp_path, 8, script)

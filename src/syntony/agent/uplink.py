@@ -282,11 +282,12 @@ class Uplink:
     def _end(self, link: _ControllerStream) -> None:
         """After any end of a stream another controller may be in charge, unless this side ended
         it."""
+        now_ns = time.monotonic_ns()
         with self._changed:
             if not link.stream.renewed:
-                self._dialling.next_controller()
+                self._dialling.next_controller(now_ns, established=link.stream.established)
             self._link = None
-            self._audits.disconnected(time.monotonic_ns())
+            self._audits.disconnected(now_ns)
             link.stream.over = True
             self._changed.notify_all()
 

@@ -28,6 +28,9 @@ mesh."""
 RETURN_NS = 15 * S
 """For the same reason, a controller's first plan waits this long for its predecessor's hosts, whose
 agents retry every 5 s at least. Agents keep their plans meanwhile."""
+QUIET_NS = 2 * S
+"""… but no longer than this after one of them came back: where there is a standby, agents retry
+every second, and one host that is down must not keep a new leader from deciding."""
 MAX_ID = (1 << 32) - 1
 
 
@@ -157,7 +160,7 @@ class Fleet:
         self._due_ns: int | None = None
         self._limit_ns = 0
         self._awaited: set[str] = set()
-        self._awaited_until_ns = 0
+        self._awaited_until_ns = self._returned_until_ns = 0
         self._away: set[str] = set()
         """Members that are not connected."""
         self._ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
@@ -167,7 +170,7 @@ class Fleet:
         """Hosts that were in the fleet when the previous controller ended: no plan without them
         yet."""
         self._awaited = set(hosts) - self.members.keys()
-        self._awaited_until_ns = now_ns + RETURN_NS
+        self._awaited_until_ns = self._returned_until_ns = now_ns + RETURN_NS
 
     def join(self, hello: Hello, now_ns: int, faults: Sequence[str] = ()) -> None:
         """A host sent its hello; a new plan becomes due if it contains anything new.
@@ -186,6 +189,8 @@ class Fleet:
             member = self.members[hello.host] = Member(hello)
         else:
             member.attach(hello)
+        if hello.host in self._awaited:
+            self._returned_until_ns = min(now_ns + QUIET_NS, self._awaited_until_ns)
         self._away.discard(hello.host)
         member.has_rdma |= any(nic.rdma for nic in hello.nics)
         member.faults = tuple(faults)
@@ -244,7 +249,7 @@ class Fleet:
         """Whether a new plan should be made now."""
         if self._awaited:
             self._awaited -= self.members.keys()
-            if self._awaited and now_ns < self._awaited_until_ns:
+            if self._awaited and now_ns < self._returned_until_ns:
                 return False
             self._awaited.clear()
         if self._due_ns is None and any(

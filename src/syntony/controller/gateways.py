@@ -230,6 +230,10 @@ class Gateways:
     def close(self) -> None:
         """Ask all gateways to connect to the next leader; their agents stay with them."""
         self._closing = True
+        self.release()
+
+    def release(self) -> None:
+        """Another controller may lead: gateways look for it, and come back if none does."""
         for gateway in self._known.values():
             if gateway.link is not None:
                 gateway.link.end()

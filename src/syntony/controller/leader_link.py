@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -147,10 +148,10 @@ class LeaderLink:
         """Follow leaders until cancelled."""
         self._loop = asyncio.get_running_loop()
         while True:
-            address, established = self._dialling.controller, False
+            address, before = self._dialling.controller, self.connections
             try:
                 async with self._dial(address) as call:
-                    established = await self._follow(call)
+                    await self._follow(call)
             except SyntonyError as error:
                 self._report(str(error))
             except Exception:  # noqa: BLE001 — supervisor: the link outlives one message's fault
@@ -158,7 +159,8 @@ class LeaderLink:
             if self.leader:
                 _log.warning("leader lost leader=%s address=%s", self.leader, address)
                 self.leader = ""
-            self._dialling.next_controller()
+            established = self.connections > before
+            self._dialling.next_controller(time.monotonic_ns(), established=established)
             wait_ns = self._dialling.wait_ns(random.uniform, established=established)
             await asyncio.sleep(wait_ns / S)
 
@@ -167,10 +169,9 @@ class LeaderLink:
             self._reported.add(reason)
             _log.warning("no leader at %s, retrying reason=%s", self._dialling.controller, reason)
 
-    async def _follow(self, call: Call) -> bool:
-        """Serve one stream until it ends; returns whether there was a leader. Raises
-        `SyntonyError`."""
-        writer, before = RelayWriter(call.write), self.connections
+    async def _follow(self, call: Call) -> None:
+        """Serve one stream until it ends. Raises `SyntonyError`."""
+        writer = RelayWriter(call.write)
         hello = GatewayHello(protocol=RELAY_PROTOCOL, version=__version__, epoch=self.epoch)
         writer.post(hello)
         parts = [
@@ -187,7 +188,6 @@ class LeaderLink:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
-        return self.connections > before
 
     async def _listen(self, call: Call, writer: RelayWriter) -> None:
         async for data in call.answers():

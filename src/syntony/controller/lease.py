@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from syntony.errors import StateError
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.state import ControlState, LeaseLostError
 
 _log = logging.getLogger(__name__)
@@ -18,6 +18,10 @@ continues."""
 MAX_UNCHECKED_NS = 15 * S
 """A controller that could not check for this long stops: a restarting database answers sooner, and
 a database that others can reach may have given the lease to another controller."""
+DOUBT_CHECK_NS = 250 * MS
+DOUBT_NS = 3_500 * MS
+"""After this long without an answer another controller may lead: a standby takes over 3 to 3.5 s
+after the last one. Agents then look for it, and again each time so much later."""
 
 
 class LeaseWatch:
@@ -27,12 +31,26 @@ class LeaseWatch:
 
     Args:
         end: stops the controller with an error.
+        release: lets agents and gateways look for another controller.
     """
 
-    def __init__(self, state: ControlState, end: Callable[[StateError], None]) -> None:
+    def __init__(
+        self, state: ControlState, end: Callable[[StateError], None], release: Callable[[], None]
+    ) -> None:
         self._state = state
         self._end = end
+        self._release = release
         self._held_ns = time.monotonic_ns()
+        self._released_ns = 0
+
+    async def doubt_lease(self) -> None:
+        """Release agents while it is unknown whether this controller leads: a check may wait for
+        its answer."""
+        now_ns = time.monotonic_ns()
+        if now_ns - max(self._state.database.held_ns, self._released_ns) > DOUBT_NS:
+            self._released_ns = now_ns
+            _log.warning("control state does not answer, agents look for another controller")
+            self._release()
 
     async def check_lease(self) -> None:
         """Check once; if the session has broken, once more with a new one, which shows the

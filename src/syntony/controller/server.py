@@ -30,7 +30,7 @@ from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.controller.leadership import Leadership
-from syntony.controller.lease import CHECK_NS, LeaseWatch
+from syntony.controller.lease import CHECK_NS, DOUBT_CHECK_NS, LeaseWatch
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops, storing
 from syntony.controller.metrics import Exporter
@@ -113,7 +113,7 @@ class Controller:
         self._config, self._open_api = config, open_api
         self._store = store
         self._state = open_state(config)
-        self._lease = LeaseWatch(self._state, self._end)
+        self._lease = LeaseWatch(self._state, self._end, self._release)
         self._stop = asyncio.Event()
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
@@ -294,6 +294,13 @@ class Controller:
         self._ended_by = error
         self._stop.set()
 
+    def _release(self) -> None:
+        """Another controller may lead: agents and gateways look for it."""
+        self._gateways.release()
+        for session in self._sessions.values():
+            if not session.opening.via:
+                session.outbox.close()
+
     async def _work(self) -> None:
         now, put = self._fleet_now, self._ingest.put_local
         async with asyncio.TaskGroup() as group:
@@ -312,7 +319,7 @@ class Controller:
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
                 (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST),
-                (CHECK_NS, self._lease.check_lease),
+                (CHECK_NS, self._lease.check_lease), (DOUBT_CHECK_NS, self._lease.doubt_lease),
                 (TELL_INTERVAL_NS, DescriptorWatch().watch_descriptors),
             )  # fmt: skip
             tasks = [

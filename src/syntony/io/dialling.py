@@ -41,6 +41,9 @@ BACKOFF_MIN_NS = 100 * MS
 BACKOFF_MAX_NS = 5 * S
 STANDBY_BACKOFF_MAX_NS = 1 * S
 """Where another controller may be in charge."""
+LOST_NS = 2 * S
+"""A controller whose stream was lost is not dialled for so long if there is another: one that hangs
+does not answer, which costs as long, and its standby is about to serve."""
 
 
 class ControllerDialer:
@@ -55,15 +58,25 @@ class ControllerDialer:
         self.several = len(self._controllers) > 1
         self._max_ns = STANDBY_BACKOFF_MAX_NS if self.several else BACKOFF_MAX_NS
         self._backoff_ns = BACKOFF_MIN_NS
+        self._lost, self._lost_ns = "", 0
 
     @property
     def controller(self) -> str:
         """The controller to connect to now."""
         return self._controllers[0]
 
-    def next_controller(self) -> None:
-        """A stream ended that we did not end: another controller may be in charge."""
+    def next_controller(self, now_ns: int, *, established: bool) -> None:
+        """A stream ended that we did not end: another controller may be in charge.
+
+        Args:
+            now_ns: monotonic.
+            established: whether its controller ever answered.
+        """
+        if established:
+            self._lost, self._lost_ns = self.controller, now_ns
         self._controllers.rotate(-1)
+        if self.controller == self._lost and now_ns - self._lost_ns < LOST_NS:
+            self._controllers.rotate(-1)
 
     def wait_ns(self, draw: Callable[[float, float], float], *, established: bool) -> int:
         """How long to wait before the next dial. With full jitter, so that a fleet does not come

@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +20,10 @@ from typing import Any, NamedTuple, Protocol
 from syntony.errors import ConfigError, StateError
 
 _MIGRATIONS = "migrations"
+_TIMELINE = "server timeline"
+LOST_EPOCHS = 1_000
+"""Left out by the first controller after a replica was promoted, which may lack the newest epochs:
+agents have perhaps obeyed them, and none may be given twice."""
 
 
 class LeaseLostError(StateError):
@@ -73,6 +78,9 @@ class Database(ABC):
         self._lock = threading.RLock()
         self.failures = 0
         """Number of failed transactions and queries."""
+        self.held_ns = time.monotonic_ns()
+        """When this controller last had an answer, and thus held the database; on
+        CLOCK_MONOTONIC."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DatabaseConnection]:
@@ -95,6 +103,7 @@ class Database(ABC):
         try:
             with self._errors(what):
                 yield
+                self.held_ns = time.monotonic_ns()
         except StateError:
             self.failures += 1
             raise
@@ -140,10 +149,18 @@ def take_number(connection: DatabaseConnection, name: str) -> int:
     return number
 
 
-def next_epoch(connection: DatabaseConnection) -> int:
-    """The epoch for a controller that opens this control state."""
+def next_epoch(connection: DatabaseConnection, timeline: int = 0) -> int:
+    """The epoch for a controller that opens this control state.
+
+    Args:
+        timeline: of the server; promoting a replica raises it. 0: unknown.
+    """
     row = connection.execute("SELECT epoch FROM lease").fetchone()
     epoch = 1 if row is None else int(row[0]) + 1
+    known = connection.execute("SELECT value FROM counter WHERE name = ?", (_TIMELINE,)).fetchone()
+    if timeline > (1 if known is None else int(known[0])):
+        epoch += LOST_EPOCHS
+        upsert(connection, "counter", {"name": _TIMELINE, "value": timeline}, key="name")
     upsert(connection, "lease", {"id": 1, "epoch": epoch, "holder": holder()})
     return epoch
 

@@ -78,6 +78,9 @@ class MoveTrial:
         from_ns = self.done_ns + policy.settle_ns
         after = rates_since(measured.rates, self.before, ideal_bps, from_ns)
         if set(self.moves) & set(self.before) <= set(after) and after:
+            # Those that a mover was in the way of are measured by other hosts, a window later.
+            if set(after) < set(self.before) and now_ns < from_ns + policy.settle_ns:
+                return TrialResult.WAIT
             return self._by_rates(after, policy)
         queues = {
             flow_id: delay.queue_ns
