@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.agent.config import AgentConfig
-from syntony.controller.config import ControllerConfig, OidcConfig
-from syntony.controller.listen import check_role
-from syntony.controller.notify import check_receiver
-from syntony.controller.pki import load_authority
 from syntony.errors import ConfigError, SyntonyError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.credentials import TlsFiles, is_issued_by, load_credentials
 from syntony.io.operator_files import load_objectives, load_rules, load_topology
 from syntony.wire.roles import Role
 from syntony.wire.x509 import Certificate, read_certificate
+
+if TYPE_CHECKING:
+    from syntony.controller.config import ControllerConfig, OidcConfig
 
 
 class NamedFiles(NamedTuple):
@@ -72,6 +71,8 @@ def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
 
 
 def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
+    from syntony.controller.notify import check_receiver
+
     authority = config.enrolment.authority
     join = f"syntony enrol {'join' if config.gateway or not authority else 'authority'}"
     own = ((config.tls_cert, config.tls_key), join)
@@ -105,11 +106,15 @@ def _identity(files: TlsFiles) -> Certificate:
 
 
 def _controllers_identity(config: ControllerConfig) -> None:
+    from syntony.controller.listen import check_role
+
     check_role(_identity(config.tls).identity.role, config)
 
 
 def _trusted(authority: Path, trusted: str) -> None:
     """An authority whose certificates this controller will accept."""
+    from syntony.controller.pki import load_authority
+
     made = load_authority(authority)
     try:
         ca = read_bytes(trusted, MAX_SECRET_BYTES)
