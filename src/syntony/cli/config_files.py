@@ -25,9 +25,9 @@ class NamedFiles(NamedTuple):
 
     key: str
     check: Callable[[], object]
-    """Raises `SyntonyError`."""
+    """Raises `SyntonyError`; may return what to note."""
     made_by: tuple[tuple[str, ...], str] = ((), "")
-    """Files that need not be there yet, and the command that writes them."""
+    """Files that need not be there yet, and the command that writes them: all of them."""
 
 
 def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
@@ -35,7 +35,7 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
 
     Returns:
         Lines on what could not be checked: files that enrolment will write, or that only the
-        daemon's user and root can read.
+        daemon's user and root can read. And on a certificate that Prometheus cannot verify.
 
     Raises:
         ConfigError: a file is missing or invalid; names `path`, the key and the file.
@@ -47,11 +47,14 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
             notes.append(f"{each.key}: {files[0]} is not there yet; {command} writes it")
             continue
         try:
-            each.check()
+            found = each.check()
         except SyntonyError as error:
             if not isinstance(error.__cause__, PermissionError):
                 raise ConfigError(f"{path}: {each.key}: {error}") from error
             notes.append(f"{each.key}: not checked: {error}; run this as root")
+            continue
+        if found and isinstance(found, str):
+            notes.append(f"{each.key}: {found}")
     return notes
 
 
@@ -66,8 +69,8 @@ def _is_absent(path: str) -> bool:
 
 def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
     files = config.tls
-    made_by = ((files.cert, files.key), f"syntony enrol join {config.host}")
-    yield NamedFiles("tls", partial(_agents_identity, files, config.host), made_by)
+    made_by = ((files.cert,), f"syntony enrol join {config.host}")
+    yield NamedFiles("tls", partial(_agents_identity, config), made_by)
 
 
 def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
@@ -134,12 +137,20 @@ def _issued(certificate: bytes, path: str | Path, ca: bytes) -> bool:
         raise ConfigError(f"{path}: no certificate in PEM: {error}") from error
 
 
-def _agents_identity(files: TlsFiles, host: str) -> None:
-    role, name = _identity(files).identity
+def _agents_identity(config: AgentConfig) -> str:
+    files, host = config.tls, config.host
+    own = _identity(files)
+    role, name = own.identity
     if role is not Role.AGENT:
         raise ConfigError(f"{files.cert} is of role {role}; an agent needs one of role agent")
     if name != host:
         raise ConfigError(f"{files.cert} is of {name!r}, not of host = {host!r}")
+    if own.addresses or not config.metrics.tls:
+        return ""
+    return (
+        f"{files.cert} has no address, so Prometheus cannot verify it; join again with a token of: "
+        f"syntony enrol token agent {host} --address {host}"
+    )
 
 
 def _provider(config: OidcConfig) -> None:
