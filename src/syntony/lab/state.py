@@ -26,6 +26,7 @@ TAPE = "tape"
 _LOCK = "lock"
 _GATEWAY = "gateway"
 _KILLED_TIMEOUT_S = 30.0
+"""Processes that were killed end within seconds, also on a busy machine."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SOCKET_PATH_MAX = 107
 """sun_path without its final zero (unix(7))."""
