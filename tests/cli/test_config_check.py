@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from syntony.cli import run
-from syntony.controller.pki import create_authority
+from syntony.controller.pki import create_authority, load_authority
 from syntony.model import S
 from syntony.wire.roles import Role
 
@@ -225,6 +225,31 @@ def place(tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_files_that_are_right(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "check", f"{name}.toml"]) == 0
     assert capsys.readouterr() == (f"{name}.toml: a valid {name} file\n", "")
+
+
+def test_an_agent_whose_certificate_was_deleted_to_join_again(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the Ansible role asks for: its key is still there, and is written anew as well."""
+    (place / "ca/tls/h0.crt").unlink()
+    assert run(["config", "check", "agent.toml"]) == 0
+    note = "note: tls: ca/tls/h0.crt is not there yet; syntony enrol join h0 writes it\n"
+    assert capsys.readouterr().err == note
+
+
+@pytest.mark.parametrize("address", ["h0", "10.0.0.1", None])
+def test_a_certificate_that_prometheus_cannot_verify(
+    place: Path, address: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_authority(place / "ca").issue(
+        "h0", Role.AGENT, addresses=[address] if address else [], lifetime_ns=3600 * S,
+        directory=place / "ca/tls",
+    )  # fmt: skip
+    with (place / "agent.toml").open("a") as file:
+        file.write('metrics = { listen = "0.0.0.0:9862", tls = true }\n')
+    assert run(["config", "check", "agent.toml"]) == 0
+    noted = "syntony enrol token agent h0 --address h0" in capsys.readouterr().err
+    assert noted == (address is None)
 
 
 @pytest.mark.parametrize(

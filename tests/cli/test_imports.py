@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -15,6 +16,7 @@ from syntony.cli import GROUPS, root
 from syntony.cli.controller import ENVIRONMENT
 from syntony.cli.lazy import LazyGroup
 
+CONFIG = Path(__file__).parents[2] / "deploy/config"
 HEAVY = {
     "asyncio", "chdb", "cryptography", "grpc", "http.client", "matplotlib", "multiprocessing",
     "nanoarrow", "numpy", "prometheus_client", "psycopg", "pyarrow", "rich", "scipy", "starlette",
@@ -123,3 +125,16 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
         [sys.executable, "-c", _INTERRUPTED, module], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nsyntony: interrupted\n")
+
+
+def test_checking_an_agents_file_loads_no_controller() -> None:
+    """A fleet's configuration management does that on every host."""
+    code = (
+        "import sys; from syntony.cli import run; code = run(['config', 'check', sys.argv[1]]);"
+        "print(sorted({'numpy', 'grpc', 'syntony.controller'} & sys.modules.keys()), code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(CONFIG / "agent.toml")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[] 0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from tests.command_tree import commands
 
 from syntony.cli import fleet, run
+from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError
 from syntony.wire.coding import encode
 from syntony.wire.query import Query
@@ -196,3 +198,25 @@ def test_nobody_answers_at_the_enrolment_port(capsys: pytest.CaptureFixture[str]
     words = ["enrol", "join", "h0", "--at", at, "--fingerprint", "0" * 64, "--token", "t"]
     assert run(words) == RemoteError.exit_code
     assert f"no controller answers at {at}: Connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "</dev/null"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "login https://127.0.0.1:1",
+        "enrol join h0 --at 127.0.0.1:1 --dir . --ca ca/ca.crt --token -",
+    ],
+)
+def test_a_secret_from_an_input_that_is_closed_or_empty(
+    command: str, closed: str, tmp_path: Path
+) -> None:
+    create_authority(tmp_path / "ca")
+    line = f"{shlex.quote(sys.executable)} -m syntony {command} {closed}"
+    home = {**os.environ, "HOME": str(tmp_path)}
+    ended = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=home, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in {2, 3}
+    assert ended.stderr.startswith("syntony: error: ")
+    assert ended.stderr.count("\n") == 1

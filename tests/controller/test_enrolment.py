@@ -280,6 +280,25 @@ def test_renewal_keeps_who_one_is(fleet: Fleet) -> None:
     assert renewed.certificate.serial != who.certificate.serial
 
 
+@pytest.mark.parametrize(
+    "addresses", [(), ("h1",), ("h1", "10.0.0.1"), ("h1.rack", "h1"), ("fd00::1",)]
+)
+def test_renewal_keeps_every_name_and_usage(fleet: Fleet, addresses: tuple[str, ...]) -> None:
+    """Also of an agent whose address is its own name, as configuration management gives it:
+    Prometheus verifies it by both."""
+
+    def has(issued: Issued) -> list[object]:
+        extensions = x509.load_pem_x509_certificate(issued.certificate).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return [set(names), extensions.get_extension_for_class(x509.ExtendedKeyUsage).value]
+
+    token = fleet.token("agent", "h1", addresses=addresses)
+    first = issued = fleet.enrolment.join(JoinRequest(token=token, csr=csr("h1")), "ipv4:1", 2)
+    for _ in range(3):
+        issued = fleet.enrolment.renew(RenewQuery(csr=csr("h1")), shows(issued))
+        assert has(issued) == has(first)
+
+
 def test_renewal_is_for_oneself_with_a_good_certificate(fleet: Fleet) -> None:
     who = fleet.join("h1")
     with pytest.raises(UsageError, match="'h1' cannot ask for a certificate of 'h2'"):

@@ -157,16 +157,21 @@ def test_the_directory_of_a_killed_lab_goes_with_its_last_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a busy machine processes that were killed hold the lock for some time. Here they let go
-    of it when somebody waits for it."""
+    of it while somebody waits for it."""
     directory, lock = state.claim("killed")
-    wait = fcntl.flock
-
-    def flock(file: object, operation: int) -> None:
-        if operation == fcntl.LOCK_EX and getattr(file, "name", None) == str(directory / "lock"):
-            os.close(lock)
-        wait(file, operation)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr("time.sleep", lambda _s: os.close(lock))
     state.remove_killed(directory)
     assert not directory.exists()
     state.remove_killed(directory)
+
+
+def test_a_killed_lab_whose_process_cannot_end_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "_KILLED_TIMEOUT_S", 0.0)
+    directory, lock = state.claim("stuck")
+    state.remove_killed(directory)
+    assert directory.exists()
+    os.close(lock)
+    assert "stuck" not in state.running()
+    assert not directory.exists()

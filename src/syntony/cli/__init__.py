@@ -115,13 +115,15 @@ def root(debug: bool, controller: str | None) -> None:  # noqa: ARG001 - `synton
 
 def main() -> None:
     """Entry point of the `syntony` program."""
-    _open_outputs()
+    _open_streams()
     sys.exit(run(sys.argv[1:]))
 
 
-def _open_outputs() -> None:
-    """Give a program that was started without stdout or stderr both, and write what the locale's
-    encoding lacks, or a file name that is no text, as escapes."""
+def _open_streams() -> None:
+    """Give a program that was started without stdin, stdout or stderr all three, and write what the
+    locale's encoding lacks, or a file name that is no text, as escapes."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115

@@ -12,6 +12,7 @@ import msgspec
 
 from syntony.cli.output import json_option, messages
 from syntony.errors import MissingError, UsageError
+from syntony.lab.client import Lab, open_lab
 from syntony.lab.jobs import programs
 from syntony.model import HOUR_NS, parse_duration_ns
 
@@ -20,11 +21,28 @@ if TYPE_CHECKING:
     from syntony.view.drill_charts import Chart
 
 R = TypeVar("R", bound="DrillReport")
+
+
+def _running(_context: click.Context, _option: click.Parameter, name: str | None) -> Lab | None:
+    return None if name is None else open_lab(name)
+
+
+def _writable(
+    _context: click.Context, _option: click.Parameter, directory: Path | None
+) -> Path | None:
+    from syntony.lab.drill.report import check_out
+
+    check_out(directory)
+    return directory
+
+
+# Both are checked before PyTorch is looked for, which takes seconds and says what it finds.
 lab_option = click.option(
     "--lab",
     "--name",
-    "name",
+    "lab",
     metavar="NAME",
+    callback=_running,
     help="A running lab; else each run has one of its own, gone afterwards.",
 )
 
@@ -34,6 +52,7 @@ def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--out",
         type=click.Path(path_type=Path),
+        callback=_writable,
         metavar="DIR",
         help="Chart (PNG, SVG), figures and every step as files.",
     )(json_option(command))

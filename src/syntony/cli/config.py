@@ -62,12 +62,13 @@ def check(path: str) -> None:
 def _kind(path: str, keys: set[str]) -> type[AgentConfig | ControllerConfig]:
     """The daemon whose configuration has most of these keys. Raises `ConfigError`: none has any."""
     from syntony.agent.config import AgentConfig
+
+    agents = set(AgentConfig.__struct_fields__)
+    if keys and keys <= agents:
+        return AgentConfig  # without all that a controller imports
     from syntony.controller.config import ControllerConfig
 
-    agents, controllers = (
-        set(AgentConfig.__struct_fields__),
-        set(ControllerConfig.__struct_fields__),
-    )
+    controllers = set(ControllerConfig.__struct_fields__)
     if keys & (agents | controllers):
         of_agent = len(keys & agents) >= len(keys & controllers)
         return AgentConfig if of_agent else ControllerConfig
@@ -90,18 +91,19 @@ def _operators_files() -> Iterator[tuple[set[str], Callable[[str], object], str]
 
 def _check_values(config: AgentConfig | ControllerConfig) -> None:
     """Check what a daemon checks when it starts, without connecting."""
-    from syntony.controller.config import ControllerConfig
+    from syntony.agent.config import AgentConfig
+    from syntony.metrics.settings import check_address
+
+    if config.metrics.listen:
+        check_address(config.metrics.listen, tls=config.metrics.tls)
+    if isinstance(config, AgentConfig):
+        return
     from syntony.controller.gateway_server import check_gateway
     from syntony.controller.hello_check import prefixes
-    from syntony.metrics.settings import check_address
     from syntony.state.postgresql import check_url
     from syntony.store import check_url as check_store
     from syntony.traffic.classes import Classes
 
-    if config.metrics.listen:
-        check_address(config.metrics.listen, tls=config.metrics.tls)
-    if not isinstance(config, ControllerConfig):
-        return
     check_gateway(config)
     prefixes(config.nic_prefixes)
     check_store(config.store)

@@ -6,13 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.agent.config import AgentConfig
-from syntony.controller.config import ControllerConfig, OidcConfig
-from syntony.controller.listen import check_role
-from syntony.controller.notify import check_receiver
-from syntony.controller.pki import load_authority
 from syntony.errors import ConfigError, SyntonyError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.credentials import TlsFiles, is_issued_by, load_credentials
@@ -20,15 +16,18 @@ from syntony.io.operator_files import load_objectives, load_rules, load_topology
 from syntony.wire.roles import Role
 from syntony.wire.x509 import Certificate, read_certificate
 
+if TYPE_CHECKING:
+    from syntony.controller.config import ControllerConfig, OidcConfig
+
 
 class NamedFiles(NamedTuple):
     """One key of a configuration that names files."""
 
     key: str
     check: Callable[[], object]
-    """Raises `SyntonyError`."""
+    """Raises `SyntonyError`; may return what to note."""
     made_by: tuple[tuple[str, ...], str] = ((), "")
-    """Files that need not be there yet, and the command that writes them."""
+    """Files that need not be there yet, and the command that writes them: all of them."""
 
 
 def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
@@ -36,7 +35,7 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
 
     Returns:
         Lines on what could not be checked: files that enrolment will write, or that only the
-        daemon's user and root can read.
+        daemon's user and root can read. And on a certificate that Prometheus cannot verify.
 
     Raises:
         ConfigError: a file is missing or invalid; names `path`, the key and the file.
@@ -48,11 +47,14 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
             notes.append(f"{each.key}: {files[0]} is not there yet; {command} writes it")
             continue
         try:
-            each.check()
+            found = each.check()
         except SyntonyError as error:
             if not isinstance(error.__cause__, PermissionError):
                 raise ConfigError(f"{path}: {each.key}: {error}") from error
             notes.append(f"{each.key}: not checked: {error}; run this as root")
+            continue
+        if found and isinstance(found, str):
+            notes.append(f"{each.key}: {found}")
     return notes
 
 
@@ -67,11 +69,13 @@ def _is_absent(path: str) -> bool:
 
 def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
     files = config.tls
-    made_by = ((files.cert, files.key), f"syntony enrol join {config.host}")
-    yield NamedFiles("tls", partial(_agents_identity, files, config.host), made_by)
+    made_by = ((files.cert,), f"syntony enrol join {config.host}")
+    yield NamedFiles("tls", partial(_agents_identity, config), made_by)
 
 
 def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
+    from syntony.controller.notify import check_receiver
+
     authority = config.enrolment.authority
     join = f"syntony enrol {'join' if config.gateway or not authority else 'authority'}"
     own = ((config.tls_cert, config.tls_key), join)
@@ -105,11 +109,15 @@ def _identity(files: TlsFiles) -> Certificate:
 
 
 def _controllers_identity(config: ControllerConfig) -> None:
+    from syntony.controller.listen import check_role
+
     check_role(_identity(config.tls).identity.role, config)
 
 
 def _trusted(authority: Path, trusted: str) -> None:
     """An authority whose certificates this controller will accept."""
+    from syntony.controller.pki import load_authority
+
     made = load_authority(authority)
     try:
         ca = read_bytes(trusted, MAX_SECRET_BYTES)
@@ -129,12 +137,20 @@ def _issued(certificate: bytes, path: str | Path, ca: bytes) -> bool:
         raise ConfigError(f"{path}: no certificate in PEM: {error}") from error
 
 
-def _agents_identity(files: TlsFiles, host: str) -> None:
-    role, name = _identity(files).identity
+def _agents_identity(config: AgentConfig) -> str:
+    files, host = config.tls, config.host
+    own = _identity(files)
+    role, name = own.identity
     if role is not Role.AGENT:
         raise ConfigError(f"{files.cert} is of role {role}; an agent needs one of role agent")
     if name != host:
         raise ConfigError(f"{files.cert} is of {name!r}, not of host = {host!r}")
+    if own.addresses or not config.metrics.tls:
+        return ""
+    return (
+        f"{files.cert} has no address, so Prometheus cannot verify it; join again with a token of: "
+        f"syntony enrol token agent {host} --address {host}"
+    )
 
 
 def _provider(config: OidcConfig) -> None:

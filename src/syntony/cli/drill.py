@@ -23,12 +23,12 @@ from syntony.cli._drill import (
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console
 from syntony.errors import UsageError
-from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
 from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
+    from syntony.lab.client import Lab
     from syntony.lab.drill.contention_report import ContentionReport
     from syntony.lab.drill.figures import RunFigures
     from syntony.lab.drill.incast_report import IncastReport
@@ -74,7 +74,7 @@ command.add_command(drill_slow_job.command)
 )
 @report_options
 def flap(  # noqa: PLR0917 - click calls it by name
-    name: str | None,
+    lab: Lab | None,
     job: str | None,
     fault: str,
     outage: str,
@@ -95,7 +95,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import nic_flap, verbs
     from syntony.lab.drill.chart import make_chart
-    from syntony.lab.drill.report import check_out, make_report
+    from syntony.lab.drill.report import make_report
     from syntony.lab.drill.trial import NicFlapTimes
 
     outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
@@ -115,8 +115,6 @@ def flap(  # noqa: PLR0917 - click calls it by name
         outage_ns=outage_ns,
         times=times,
     )
-    check_out(out)
-    lab = None if name is None else open_lab(name)
     if over == "verbs":
         options = msgspec.structs.replace(options, nccl=verbs.nccl_transport(nccl))
         if not options.nccl:
@@ -188,7 +186,7 @@ def _seconds(value: float | None) -> str:
 @OVER
 @report_options
 def contention(  # noqa: PLR0917 - click calls it by name
-    name: str | None,
+    lab: Lab | None,
     job: str,
     hosts: int | None,
     spines: int | None,
@@ -212,7 +210,6 @@ def contention(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import contention as drill
     from syntony.lab.drill.contention_report import make_chart, make_report
-    from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
     options = drill.VERBS_OPTIONS if over == "verbs" else drill.ContentionOptions()
@@ -229,8 +226,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
         ),
         times=_lasting(options.times, before, after),
     )
-    check_out(out)
-    trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(options, say, lab=lab)
     report = make_report(trial)
     chart = partial(make_chart, trial, report.figures, report.fabric)
     conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_contention)
@@ -260,12 +256,10 @@ def qos(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill import contention as drill
     from syntony.lab.drill import qos as goal
     from syntony.lab.drill.contention_report import make_chart, make_report
-    from syntony.lab.drill.report import check_out
 
     times = drill.ContentionTimes(
         before_ns=positive("--before", before), after_ns=positive("--after", after)
     )
-    check_out(out)
     if pace:
         trial = goal.link_drill(times, say)
     else:
@@ -298,7 +292,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @OVER
 @report_options
 def incast(  # noqa: PLR0917 - click calls it by name
-    name: str | None,
+    lab: Lab | None,
     senders: int | None,
     plain: bool,
     step_mib: int | None,
@@ -321,7 +315,6 @@ def incast(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import incast as drill
     from syntony.lab.drill.incast_report import make_chart, make_report
-    from syntony.lab.drill.report import check_out
 
     options = drill.VERBS_OPTIONS if over == "verbs" else drill.IncastOptions()
     if options.verbs:
@@ -334,8 +327,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
         congestion=congestion,
         times=_lasting(options.times, before, after),
     )
-    check_out(out)
-    ran = drill.drill(options, say, lab=None if name is None else open_lab(name))
+    ran = drill.drill(options, say, lab=lab)
     report = make_report(ran)
     conclude(
         report, ran, out, as_json=as_json, chart=partial(make_chart, ran, report), show=_show_incast

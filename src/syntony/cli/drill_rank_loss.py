@@ -56,7 +56,6 @@ def command(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill.rank_loss import RankLossOptions, drill
     from syntony.lab.drill.rank_loss_report import make_chart, make_report
-    from syntony.lab.drill.report import check_out
 
     if kill_at >= steps:
         raise UsageError(f"--at {kill_at}: the job has {steps} steps")
@@ -65,7 +64,6 @@ def command(  # noqa: PLR0917 - click calls it by name
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
     )  # fmt: skip
-    check_out(out)
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
         trials = drill(options, Path(place), say)
     report = make_report(options, trials)

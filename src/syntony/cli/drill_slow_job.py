@@ -18,10 +18,10 @@ from syntony.cli._drill import (
     say,
 )
 from syntony.cli.output import console
-from syntony.lab.client import open_lab
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
+    from syntony.lab.client import Lab
     from syntony.lab.drill.slow_job_report import SlowJobReport as SlowReport
 
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name
     context: click.Context,
-    name: str | None,
+    lab: Lab | None,
     job: str | None,
     to: str,
     quiet: str,
@@ -58,7 +58,6 @@ def command(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill slow-job --out /tmp/drill
     """
     from syntony.lab.drill import slow_job as drill
-    from syntony.lab.drill.report import check_out
     from syntony.lab.drill.slow_job_report import make_chart, make_report
 
     drill.check_rate(to)
@@ -69,8 +68,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     options = drill.SlowJobOptions(
         framework=framework, kind=kind, python=python, to=to, times=times
     )
-    check_out(out)
-    trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(options, say, lab=lab)
     report = make_report(trial)
     chart = partial(make_chart, trial, report)
     conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_slow)

@@ -58,7 +58,7 @@ def command() -> None:
     "--address",
     "addresses",
     multiple=True,
-    help="IP address or DNS name of a member that accepts connections.",
+    help="IP address or DNS name of a gateway, or of an agent that Prometheus scrapes.",
 )
 @click.option("--valid", default="1h", help="Validity of the token.")
 @click.option(

@@ -96,4 +96,4 @@ def _by_device(client: Client) -> str:
 
 
 def _full(path: str) -> str:
-    return str(Path(path).resolve()) if path else ""
+    return str(Path(path).absolute()) if path else ""

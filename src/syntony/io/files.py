@@ -32,7 +32,7 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
         with path.open("wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
     else:
-        write_atomically(path.resolve(), data, mode=0o666)
+        write_atomically(Path(os.path.realpath(path)), data, mode=0o666)
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600) -> None:

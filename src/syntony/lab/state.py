@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ CLOCKS = "clock"
 TAPE = "tape"
 _LOCK = "lock"
 _GATEWAY = "gateway"
+_KILLED_TIMEOUT_S = 30.0
+"""Processes that were killed end within seconds, also on a busy machine."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SOCKET_PATH_MAX = 107
 """sun_path without its final zero (unix(7))."""
@@ -156,9 +159,12 @@ def sweep() -> None:
 
 
 def remove_killed(directory: Path) -> None:
-    """Remove the directory of a lab that was killed, when the last of its processes is gone."""
-    with contextlib.suppress(FileNotFoundError), (directory / _LOCK).open("r+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Remove the directory of a lab that was killed, when the last of its processes is gone. If one
+    cannot end, waiting for a disk, the directory is left for the next command that looks for labs.
+    """
+    deadline_s = time.monotonic() + _KILLED_TIMEOUT_S
+    while _locked(directory) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
     sweep()
 
 

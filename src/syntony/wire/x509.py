@@ -54,7 +54,7 @@ class Certificate(NamedTuple):
     identity: Identity
     validity: Validity
     addresses: tuple[str, ...]
-    """IP addresses and DNS names other than the holder's own name."""
+    """IP addresses and DNS names that its holder asked for, which may be its own name as well."""
 
 
 def civil_ns(instant: dt.datetime) -> int:
@@ -73,12 +73,14 @@ def read_certificate(pem: bytes) -> Certificate:
         raise WireError(f"not a usable certificate: {error}") from error
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    addresses += [name for name in names.get_values_for_type(x509.DNSName) if name != common_name]
+    dns = names.get_values_for_type(x509.DNSName)
+    if common_name in dns:  # each certificate has its holder's name once, without being asked
+        dns.remove(common_name)
     return Certificate(
         serial=format(certificate.serial_number, "x"),
         identity=identity(common_name, uris),
         validity=_validity(certificate),
-        addresses=tuple(addresses),
+        addresses=(*addresses, *dns),
     )
 
 

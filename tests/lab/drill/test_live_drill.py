@@ -158,13 +158,30 @@ def test_wrong_words_are_one_line(
 def test_without_pytorch_the_job_is_the_built_in_one_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def drill(options: nic_flap.NicFlapOptions, *_: object, **__: object) -> None:
+        raise UsageError(f"a job of {options.framework}")
+
     monkeypatch.setenv("SYNTONY_TORCH_PYTHON", "/bin/false")
-    assert cli.run(["lab", "drill", "nic-flap", "--lab", "nonesuch"]) == 2
+    monkeypatch.setattr(nic_flap, "drill", drill)
+    assert cli.run(["lab", "drill", "nic-flap"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("going on with plain sockets: PyTorch with gloo is not in /bin/false")
-    assert "nonesuch" in said  # the lab is looked for only with a job to run
-    assert cli.run(["lab", "drill", "nic-flap", "--job", "ddp", "--lab", "nonesuch"]) == 2
-    assert "plain sockets" not in capsys.readouterr().err
+    assert "a job of builtin" in said
+
+
+@pytest.mark.parametrize("drill", ["nic-flap", "contention --job all-reduce", "incast", "slow-job"])
+def test_a_wrong_lab_or_directory_is_said_before_pytorch_is_looked_for(
+    drill: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SYNTONY_TORCH_PYTHON", "/bin/false")
+    for option, line in (
+        ("--lab nonesuch", "no lab 'nonesuch'"),
+        ("--out /dev/null", "--out /dev/n"),
+    ):
+        assert cli.run(["lab", "drill", *drill.split(), *option.split()]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"syntony: error: {line}")
+        assert said.count("\n") == 1
 
 
 def test_where_files_cannot_be_written_is_said_before_the_drill(tmp_path: Path) -> None:
