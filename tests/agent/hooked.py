@@ -139,6 +139,14 @@ def errors() -> None:
             print(error, flush=True)
 
 
+def optimizers() -> None:
+    """One; another one in its place; then two by turns, of which one steps twice."""
+    one, two, three = Optimizer(), Optimizer(), Optimizer()
+    dist.all_reduce(Tensor())
+    for each in (one, one, one, two, two, two, three, two, three, two, three, three, two, three):
+        each.step()
+
+
 def loops() -> None:
     """It reports nothing any more."""
     syntony_job_page.SILENT_S = 0.0
@@ -204,7 +212,7 @@ os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the pro
 MODES: dict[str, Callable[[], object]] = {
     "work": work, "names": names, "peers": peers, "many_peers": many_peers, "groups": groups,
     "lets_go": lets_go, "arrives": arrives, "dies": dies, "errors": errors, "forks": forks,
-    "forks_ranks": forks_ranks, "loops": loops,
+    "forks_ranks": forks_ranks, "loops": loops, "optimizers": optimizers,
     "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()

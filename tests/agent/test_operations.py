@@ -211,6 +211,14 @@ def test_what_raised_has_ended_once_the_program_goes_on(jobs: JobTelemetry, tmp_
     ]  # fmt: skip
 
 
+def test_steps_are_those_of_the_optimizer_that_the_program_uses(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """Of the first three; of the second from its second one on, until the third has two alone."""
+    with hooked(tmp_path, "optimizers"):
+        assert len(Gathered(jobs).of(STEP, 8)) == 8
+
+
 def test_a_process_that_reports_nothing_any_more_says_where_it_is(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:

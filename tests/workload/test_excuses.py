@@ -185,7 +185,11 @@ def test_a_rank_that_computes_for_longer_than_nccl_waits_is_stuck() -> None:
     job = trained(0)
     job.cpu = lambda rank, _second: (0.9 if rank == job.odd else 0.01, 0.0)
     assert undetermined(job.judged(SINCE_S + 599))
-    assert named(job.judged(SINCE_S + 603)) == [(F.HANG, (f"rank {job.odd}",))]
+    job.frame = lambda _rank: "train.py:9 evaluate"
+    found = job.judged(SINCE_S + 603)
+    assert named(found) == [(F.HANG, (f"rank {job.odd}",))]
+    places = [each.text for each in found.verdicts[0].evidence if each.signal == "frame"]
+    assert places == [f"Python of rank {job.odd} is at train.py:9 evaluate"]
 
 
 def test_without_readings_the_rank_is_named() -> None:

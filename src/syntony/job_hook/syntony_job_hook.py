@@ -87,6 +87,8 @@ class Hook:
         self._ahead_ns = 0
         self._c10d: Any = None
         self._optimizer: Any = None
+        self._others: Any = set()
+        """Optimizers that have stepped once since that one did."""
         self._step = 0
         self._stepped_ns = 0
         self._data_ns = 0
@@ -354,10 +356,8 @@ class Hook:
     def _optimized(self, optimizer, _args, _kwargs):
         """Never raises, because it runs in the program's step."""
         try:
-            if self._optimizer is None:
-                self._optimizer = id(optimizer)
-            if id(optimizer) != self._optimizer or self._c10d is None:
-                return  # several optimizers: the first one's steps count
+            if self._c10d is None or not self._counts(id(optimizer)):
+                return
             if self.page is None and not (self._c10d.is_initialized() and self._ready()):
                 return
             self.page.go_on()
@@ -372,6 +372,16 @@ class Hook:
                 self._reduced(self.page, now_ns)
         except Exception:
             pass
+
+    def _counts(self, optimizer):
+        """Whether its steps are those of the program: of several the first one's, until another
+        steps twice without it."""
+        if self._optimizer not in (None, optimizer) and optimizer not in self._others:
+            self._others.add(optimizer)
+            return False
+        self._optimizer = optimizer
+        self._others.clear()
+        return True
 
     def wrap_loader(self, module):
         iterator = module._BaseDataLoaderIter

@@ -76,6 +76,16 @@ def _places(facts: BundleFacts) -> dict[str, list[int]]:
     return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
+def places_of(facts: BundleFacts, ranks: list[int]) -> list[Evidence]:
+    """Where the Python of these ranks is, as far as it is known."""
+    return [_place([rank], at) for rank in ranks[:MOST_PLACES]
+            if facts.processes is not None and (at := facts.processes.frames.get(rank))]  # fmt: skip
+
+
+def _place(ranks: list[int], at: str) -> Evidence:
+    return Evidence("frame", f"Python of rank {', '.join(map(str, ranks))} is at {at}")
+
+
 def _finding(
     facts: BundleFacts, roots: tuple[int, ...], since_ns: int, what: Evidence
 ) -> RuleFinding:
@@ -93,8 +103,7 @@ def _finding(
         confidence=confidence(0.98, False),
         evidence=(
             what, Evidence("enqueue_ns", f"no progress for {silence} until the recording ends"),
-            *(Evidence("frame", f"Python of rank {', '.join(map(str, places[at]))} is at {at}")
-              for at in listed),
+            *(_place(places[at], at) for at in listed),
         ),
         alternatives=(
             weigh(FaultClass.HANG, False, "it may be in a loop, or wait for something that is not"

@@ -23,7 +23,7 @@ from syntony.workload.classes._progress import (
     lost_gap,
     lost_ranks,
 )
-from syntony.workload.classes._waits import waits_for, without_steps
+from syntony.workload.classes._waits import places_of, waits_for, without_steps
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.exits import (
     Cause,
@@ -398,8 +398,9 @@ def _missing(
     if why := excuse(facts, ranks, comm, seq, roots):
         facts.waits.append(waits_for(facts, comm, seq, roots, why))
         return None
-    evidence = Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)
-    return hang_finding(facts, comm, seq, roots, evidence=evidence)
+    evidence = [Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)]
+    evidence += places_of(facts, roots)
+    return hang_finding(facts, comm, seq, roots, evidence=tuple(evidence))
 
 
 def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:
