@@ -5,6 +5,7 @@ Says `ready` when it has done so, then waits for a line.
 
 import gc
 import os
+import select
 import sys
 import time
 import weakref
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import syntony_job_hook  # type: ignore[import-not-found]
+import syntony_job_page  # type: ignore[import-not-found]
 import torch.distributed as dist
 from torch.nn.parallel.distributed import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
@@ -120,10 +122,38 @@ def dies() -> None:
 
 
 def errors() -> None:
-    try:
-        dist.all_reduce(None)
-    except ValueError as error:
-        print("told", error, flush=True)
+    """The program catches each, and does nothing more after the last one."""
+    calls: list[Callable[[], object]] = [
+        lambda: dist.init_process_group("fails", "tcp://down:29500?rank=2&world_size=4"),
+        lambda: dist.init_process_group("fails", "tcp://h0:29500?rank=2&world_size=4"),
+        lambda: dist.all_reduce(None),
+        lambda: dist.recv(Tensor(), 3, tag=-1),
+        lambda: dist.new_group([2, 99]),
+        lambda: dist.batch_isend_irecv([dist.P2POp(dist.isend, Tensor(), 3), None]),
+        lambda: dist.all_reduce(None),
+    ]
+    for call in calls:
+        try:
+            call()
+        except (AttributeError, ValueError) as error:
+            print(error, flush=True)
+
+
+def optimizers() -> None:
+    """One; another one in its place; then two by turns, of which one steps twice."""
+    one, two, three = Optimizer(), Optimizer(), Optimizer()
+    dist.all_reduce(Tensor())
+    for each in (one, one, one, two, two, two, three, two, three, two, three, three, two, three):
+        each.step()
+
+
+def loops() -> None:
+    """It reports nothing any more."""
+    syntony_job_page.SILENT_S = 0.0
+    dist.all_reduce(Tensor())
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
 
 
 def forks() -> None:
@@ -182,7 +212,7 @@ os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the pro
 MODES: dict[str, Callable[[], object]] = {
     "work": work, "names": names, "peers": peers, "many_peers": many_peers, "groups": groups,
     "lets_go": lets_go, "arrives": arrives, "dies": dies, "errors": errors, "forks": forks,
-    "forks_ranks": forks_ranks,
+    "forks_ranks": forks_ranks, "loops": loops, "optimizers": optimizers,
     "reduces": reduces, "short": short, "long": long,
 }  # fmt: skip
 MODES[sys.argv[1]]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -193,9 +194,38 @@ def test_without_fleet_time_nothing_is_told_and_nothing_is_lost(
     assert sum(row["dropped"] for row in rows) == 0
 
 
-def test_the_programs_errors_stay_its_own(jobs: JobTelemetry, tmp_path: Path) -> None:
+def test_what_raised_has_ended_once_the_program_goes_on(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Its errors stay its own. What it was in last is open: the error may end it."""
     with hooked(tmp_path, "errors") as said:
-        assert said == ["told no tensor"]
+        rows = Gathered(jobs).of(COLLECTIVE, 8)
+    assert said == ["no store", "no rank", "no tensor", "no such tag", "no such rank",
+                    "'NoneType' object has no attribute 'op'", "no tensor"]  # fmt: skip
+    told = [(row["comm"], row["op"], row["seq"], row["done_ns"] > 0) for row in rows]
+    assert told == [
+        ("rendezvous down:29500", "rendezvous", 0, True),
+        ("rendezvous h0:29500", "rendezvous", 2, True),
+        ("rendezvous h0:29500", "init_process_group", 3, True),
+        ("0.0-3:1", "all_reduce", 0, True), ("0.p2p 3>2", "recv", 0, True),
+        ("new_group.2-99:97", "new_group", 0, True), ("0.p2p 2>3", "isend", 0, True),
+        ("0.0-3:1", "all_reduce", 1, False),
+    ]  # fmt: skip
+
+
+def test_steps_are_those_of_the_optimizer_that_the_program_uses(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """Of the first three; of the second from its second one on, until the third has two alone."""
+    with hooked(tmp_path, "optimizers"):
+        assert len(Gathered(jobs).of(STEP, 8)) == 8
+
+
+def test_a_process_that_reports_nothing_any_more_says_where_it_is(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "loops"):
+        gathered = Gathered(jobs)
+        readings = (gathered.of(JOB_PROCESS, number)[-1]["frame"] for number in range(1, 100))
+        assert any(re.fullmatch(r"hooked\.py:\d+ loops", each) for each in readings)
 
 
 def test_a_forked_child_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from tests.live import SYNTONY, eventually, live
 from tests.tcp.conftest import Compile, Hosts
 
 from syntony import cli, io
+from syntony.cli import run_job
 from syntony.errors import MissingError, UsageError
 from syntony.io.interposer import checked_exclusions, facts, preloading, tcp_library
 from syntony.io.job_hook import hook_directory
 from syntony.io.run_directory import agent_socket
 
-LIBRARY = str(tcp_library())
+LIBRARY, NO_AGENT = str(tcp_library()), "no agent runs here"
 
 
 def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +55,27 @@ def test_exit_codes(words: list[str], code: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
     done = run(*words)
     assert done.returncode == code
-    assert done.stderr.count("\n") == (code in {126, 127})
+    said = [line for line in done.stderr.splitlines() if NO_AGENT not in line]
+    assert len(said) == (code in {126, 127})
+
+
+@pytest.mark.parametrize(
+    ("runs", "socket", "told"),
+    [(False, False, True), (False, True, False), (True, False, False), (None, False, False)],
+)
+def test_that_no_agent_runs_is_told(  # noqa: PLR0917 - a row
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    runs: bool | None, socket: bool, told: bool,
+) -> None:  # fmt: skip
+    """Not if it cannot be seen, as from a container into which its socket is mounted."""
+    place = tmp_path / "agent"
+    if socket:
+        place.touch()
+    monkeypatch.setenv("SYNTONY_AGENT", str(place))
+    monkeypatch.setattr(run_job, "facts", lambda: facts()._replace(agent=runs))
+    monkeypatch.setattr(run_job, "_become", lambda _words, _environ: 0)
+    assert run_job.command.main(["true"], standalone_mode=False) == 0
+    assert (NO_AGENT in capsys.readouterr().err) == told
 
 
 def test_a_script_without_its_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
@@ -63,7 +84,7 @@ def test_a_script_without_its_interpreter_is_not_a_missing_command(tmp_path: Pat
     script.chmod(0o755)
     done = run("--", str(script))
     assert done.returncode == 126
-    assert done.stderr == (
+    assert done.stderr.endswith(
         f"syntony: error: {script}: the interpreter in its first line does not exist\n"
     )
     # Of the same name without a directory, only PATH counts.

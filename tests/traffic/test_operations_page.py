@@ -93,7 +93,7 @@ def test_operations_and_steps_are_told_once() -> None:
     wanted = JobOperation("0.abc", 4, 0, "reduce_scatter", 4096, NOW_NS - 9 * MS, NOW_NS - 4 * MS)
     assert reported.operations == (wanted,)
     assert reported.steps == (OperationStep(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
-    assert take(reader, made)[2:] == ((), (), 0)
+    assert take(reader, made)[2:] == ((), (), 0, "")
 
 
 def test_an_operation_that_lasts_is_told_before_it_ends_and_again_after() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.workload import stored_rows as store
 
+from syntony.cli.diagnose import UNKNOWN, exit_status
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
 from syntony.workload import Diagnosis, diagnose
 from syntony.workload.sentences import sentences
-from syntony.workload.verdict import WAITS
 from syntony.workload.verdict import FaultClass as F
 
 SEED = random.randrange(1 << 32)
@@ -35,6 +35,7 @@ class Job:
         self.steps: list[dict[str, Any]] = []
         self.cpu: Callable[[int, int], tuple[float, float]] = lambda _rank, _second: (0.01, 0.01)
         """Share of a core that a rank has, and waits for, in a second."""
+        self.frame: Callable[[int], str] = lambda _rank: ""
         self.numbers: dict[tuple[str, int], int] = {}
 
     @property
@@ -69,6 +70,7 @@ class Job:
                 f"h{rank}", rank, second, ranks=self.ranks, state=state(rank, second),
                 cpu_ns=round(2 * S * self.cpu(rank, second)[0]),
                 runq_ns=2 * S * self.cpu(rank, second)[1],
+                frame=self.frame(rank),
             )
             for rank in range(self.ranks) for second in range(0, until_s + 10, 2)
         ]  # fmt: skip
@@ -84,11 +86,15 @@ def named(found: Diagnosis) -> list[tuple[F, tuple[str, ...]]]:
 def undetermined(found: Diagnosis) -> str:
     """Why nothing is named, though ranks wait."""
     assert named(found) == []
-    (reason,) = (each.reason for each in found.gaps if each.limits == WAITS)
-    assert not any("not recorded" in each.limits for each in found.gaps), "one reason is enough"
+    (record,) = found.waits
+    assert exit_status(found) == UNKNOWN
+    reason = record.evidence[0].text
+    since = f"night waits for {record.subjects[0]} since 22:13:{20 + SINCE_S}Z"
     said = sentences("night", found, UNTIL_S * S)
-    assert said[0] == "night waits, and it is undetermined whether it hangs."
+    assert said[0] == f"{since}, and it is undetermined whether it hangs."
     assert said[1][1:] == f"{reason[1:]}."
+    assert said[2].startswith("To do: if it should not take that long, look at ")
+    assert abs(record.onset_ns - store.T0 - SINCE_S * S) < S
     return reason
 
 
@@ -137,6 +143,37 @@ def test_a_rank_that_computes_is_not_stuck(
     assert f"computes ({own[0]:.0%} of a core)" in reason
 
 
+def test_a_wait_is_recorded_with_what_its_rank_does_and_how_to_see_more() -> None:
+    job = trained(0)
+    job.cpu = lambda rank, _second: (0.9 if rank == job.odd else 0.01, 0.0)
+    job.frame = lambda rank: "train.py:9 evaluate" if rank == job.odd else "train.py:7 main"
+    (record,) = job.judged().waits
+    assert (record.fault, record.subjects) == (F.UNDETERMINED, (f"rank {job.odd}",))
+    others = ", ".join(str(rank) for rank in range(job.ranks) if rank != job.odd)
+    assert [each.text for each in record.evidence[1:]] == [
+        "no progress for 20 s until the recording ends",
+        f"Python of rank {job.odd} is at train.py:9 evaluate",
+        f"Python of rank {others} is at train.py:7 main",
+    ]
+    assert record.action.endswith(f"look at what it does: `py-spy dump --pid 7` on h{job.odd}")
+    assert record.blast_radius.ranks == job.ranks
+    assert [(each.fault, each.excluded) for each in record.alternatives] == [(F.HANG, False)]
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_job_without_steps_waits_for_the_rank_that_is_elsewhere(*, frames: bool) -> None:
+    """As in a backward pass of `DistributedDataParallel`: no operation is open."""
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    job.frame = lambda rank: frames * ("train.py:9 load" if rank == job.odd else "train.py:7 main")
+    found = job.judged()
+    (record,) = found.waits
+    assert record.subjects == ((f"rank {job.odd}",) if frames else ("job night",))
+    assert record.evidence[0].text.startswith("no rank has ended a step for 20 s, and steps take")
+    first = sentences("night", found, UNTIL_S * S)[0]
+    assert first.startswith(f"night waits for rank {job.odd} since" if frames else "night waits si")
+
+
 def test_a_rank_that_computed_until_a_moment_ago_is_stuck() -> None:
     job = trained(0)
     job.cpu = lambda rank, second: (0.9 if rank == job.odd and second < 32 else 0.01, 0.0)
@@ -148,7 +185,11 @@ def test_a_rank_that_computes_for_longer_than_nccl_waits_is_stuck() -> None:
     job = trained(0)
     job.cpu = lambda rank, _second: (0.9 if rank == job.odd else 0.01, 0.0)
     assert undetermined(job.judged(SINCE_S + 599))
-    assert named(job.judged(SINCE_S + 603)) == [(F.HANG, (f"rank {job.odd}",))]
+    job.frame = lambda _rank: "train.py:9 evaluate"
+    found = job.judged(SINCE_S + 603)
+    assert named(found) == [(F.HANG, (f"rank {job.odd}",))]
+    places = [each.text for each in found.verdicts[0].evidence if each.signal == "frame"]
+    assert places == [f"Python of rank {job.odd} is at train.py:9 evaluate"]
 
 
 def test_without_readings_the_rank_is_named() -> None:

@@ -140,6 +140,8 @@ class JobTelemetry:
         self._ranks: dict[int, tuple[int, int]] = {}
         """Process → its rank and the number of ranks, as its framework reports them; until the
         search after its end."""
+        self._frames: dict[int, str] = {}
+        """Process → where its Python is."""
         self._launched: dict[int, tuple[int, int]] = {}
         """… as its launcher set them, at the last search."""
         self.members: dict[int, JobMember] = {}
@@ -176,6 +178,7 @@ class JobTelemetry:
             if each.reported.rank >= 0
         }
         self._ranks |= reported
+        self._frames = {each.process.pid: each.reported.frame for each in sources}
         nccl = self.nccl.read()
         takeovers = self.takeovers.rows(lambda: now)
         found = []
@@ -310,6 +313,7 @@ class JobTelemetry:
                 [_told(each, each.exit and each.oom) for each in found], np.float32
             ),
             "handles_term": np.array([each.handles_term for each in found], np.float32),
+            "frame": [self._frames.get(each.pid, "") for each in found],
         }
 
     def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from syntony.workload.verdict import Verdict
 
 NOTHING, FOUND, UNKNOWN = 0, 1, 3
-"""Exit status. `UNKNOWN`: no verdict, and a table that could have shown one cannot be used."""
+"""Exit status. `UNKNOWN`: no verdict, and a table that could have shown one cannot be used, or it
+is undetermined whether the job hangs."""
 
 
 @click.command()
@@ -33,7 +34,8 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     has their columns. What cannot be concluded, and why, is printed on stderr.
 
     Exit status: 0 nothing wrong in what the bundle shows; 1 a verdict; 2 no bundle, or a broken
-    one; 3 no verdict, but tables that could show one are missing or unusable.
+    one; 3 no verdict, but tables that could show one are missing or unusable, or the job waits and
+    it is undetermined whether it hangs: then there is a record of it.
 
     \b
     Example:
@@ -44,18 +46,18 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     result = diagnose(open_bundle(bundle))
     print_gaps(result.gaps)
     if as_json:
-        print_json(result.verdicts)
+        print_json((*result.verdicts, *result.waits))
     else:
-        for verdict in result.verdicts:
+        for verdict in (*result.verdicts, *result.waits):
             show_verdict(verdict)
-        if not result.verdicts:
+        if not result.verdicts and not result.waits:
             console.print("nothing is wrong, as far as this bundle shows")
     context.exit(exit_status(result))
 
 
 def exit_status(result: Diagnosis) -> int:
     """`NOTHING`, `FOUND` or `UNKNOWN`."""
-    blind = any(gap.limits for gap in result.gaps)
+    blind = result.waits or any(gap.limits for gap in result.gaps)
     return FOUND if result.verdicts else UNKNOWN if blind else NOTHING
 
 

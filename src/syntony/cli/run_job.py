@@ -8,7 +8,7 @@ import secrets
 import shlex
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,8 @@ def command(
         _show(added, words, found, as_json)
         _show_rdma(shown=nccl and not as_json)
         return
-    if not found.mptcp:
-        click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
+    for text in _missing(found, Path(added[SOCKET_VARIABLE])):
+        click.echo(f"syntony: {text}", err=True)
     if nccl and not rdma_ports():
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
     if protection.join:
@@ -122,6 +122,16 @@ def command(
     elif protection.enabled:
         context.exit(_protect(words, os.environ | added, protection))
     context.exit(_become(words, os.environ | added))
+
+
+def _missing(found: MptcpSupport, agent: Path) -> Iterator[str]:
+    """What the job will lack. `agent`: its socket, which a container may have though it sees no
+    agent."""
+    if not found.mptcp:
+        yield f"{found.detail}; the job runs on plain TCP"
+    if found.agent is False and not agent.exists():
+        yield ("no agent runs here: nothing of the job is recorded and no paths are added; start"
+               " one, then the job again")  # fmt: skip
 
 
 def _show_rdma(*, shown: bool) -> None:

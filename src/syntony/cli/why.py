@@ -29,7 +29,8 @@ def command(
     listed; `syntony jobs show --json` lists all.
 
     Exit status: 0 nothing wrong in the recording; 1 a verdict; 2 a wrong command; 3 no verdict, but
-    something that could show one was not recorded, or the fleet does not answer.
+    something that could show one was not recorded, or the job waits and it is undetermined whether
+    it hangs (then there is a record of it), or the fleet does not answer.
 
     \b
     Example:
@@ -45,7 +46,7 @@ def command(
     result = diagnose(bundle)
     if as_json:
         print_gaps(result.gaps)
-        print_json(result.verdicts)
+        print_json((*result.verdicts, *result.waits))
         context.exit(exit_status(result))
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):
@@ -56,9 +57,10 @@ def command(
             console.print(f"Ended: {lazy_rich.escape(clean(end.text))}.", soft_wrap=True)
         if len(ends) > MOST_ENDS:
             console.print(f"Ended: {len(ends) - MOST_ENDS:,} more, later.")
-    if result.verdicts:
+    shown = (*result.verdicts, *result.waits)
+    if shown:
         console.print()
-    for verdict in result.verdicts:
+    for verdict in shown:
         show_verdict(verdict)
     print_gaps(result.gaps)
     context.exit(exit_status(result))

@@ -49,7 +49,9 @@ def job_report(store: Store, paths: ProbePaths, query: JobReportQuery, now_ns: i
         begin_ns=begin_ns,
         end_ns=end_ns,
         sentences=sentences(query.job, diagnosis, end_ns - begin_ns),
-        verdicts=tuple(msgspec.to_builtins(each) for each in diagnosis.verdicts),
+        verdicts=tuple(
+            msgspec.to_builtins(each) for each in (*diagnosis.verdicts, *diagnosis.waits)
+        ),
         flows=tuple(msgspec.to_builtins(each) for each in lines[:MAX_FLOWS]),
         flows_left_out=max(0, len(lines) - MAX_FLOWS),
         notes=(*found.notes, *gaps),

@@ -17,6 +17,7 @@ import time
 import weakref
 from typing import Any
 
+from syntony_job_groups import Meeting  # type: ignore[import-not-found]
 from syntony_job_page import (  # type: ignore[import-not-found]
     BEGIN,
     COMMS,
@@ -29,8 +30,8 @@ from syntony_job_page import (  # type: ignore[import-not-found]
 from syntony_job_peers import (  # type: ignore[import-not-found]
     BETWEEN,
     Functional,
-    Meeting,
     Pairs,
+    size_of,
 )
 
 OPERATIONS = (
@@ -86,6 +87,8 @@ class Hook:
         self._ahead_ns = 0
         self._c10d: Any = None
         self._optimizer: Any = None
+        self._others: Any = set()
+        """Optimizers that have stepped once since that one did."""
         self._step = 0
         self._stepped_ns = 0
         self._data_ns = 0
@@ -163,7 +166,11 @@ class Hook:
                 opened = self._begin(operation, what, group)
             except Exception:  # the program's own errors are the program's
                 pass
-            result = function(*args, **kwargs)
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self.failed(opened)
+                raise
             if opened is not None:
                 try:
                     self._returned(opened, result)
@@ -172,6 +179,12 @@ class Hook:
             return result
 
         return collective
+
+    def failed(self, *opened):
+        """Operations raised; None: one that is not recorded."""
+        for each in opened if self.page is not None else ():
+            if each is not None:
+                self.page.fail(each)
 
     def _begin(self, operation, what, group):
         on_gpu = self._on_gpu(what[0] if isinstance(what, (list, tuple)) and what else what)
@@ -184,7 +197,7 @@ class Hook:
             return None
         _, comm, seqs = known
         seq = next(seqs)
-        self.page.put(BEGIN, operation, comm, seq, _size(what), time.monotonic_ns(), 0, 0)
+        self.page.begin(comm, operation, seq, size_of(what))
         return comm, operation, seq, on_gpu
 
     @staticmethod
@@ -343,12 +356,11 @@ class Hook:
     def _optimized(self, optimizer, _args, _kwargs):
         """Never raises, because it runs in the program's step."""
         try:
-            if self._optimizer is None:
-                self._optimizer = id(optimizer)
-            if id(optimizer) != self._optimizer or self._c10d is None:
-                return  # several optimizers: the first one's steps count
+            if self._c10d is None or not self._counts(id(optimizer)):
+                return
             if self.page is None and not (self._c10d.is_initialized() and self._ready()):
                 return
+            self.page.go_on()
             now_ns = time.monotonic_ns()
             if self._stepped_ns:
                 self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
@@ -360,6 +372,16 @@ class Hook:
                 self._reduced(self.page, now_ns)
         except Exception:
             pass
+
+    def _counts(self, optimizer):
+        """Whether its steps are those of the program: of several the first one's, until another
+        steps twice without it."""
+        if self._optimizer not in (None, optimizer) and optimizer not in self._others:
+            self._others.add(optimizer)
+            return False
+        self._optimizer = optimizer
+        self._others.clear()
+        return True
 
     def wrap_loader(self, module):
         iterator = module._BaseDataLoaderIter
@@ -406,13 +428,3 @@ def _system_ahead_ns():
         took_ns = time.monotonic_ns() - before_ns
         readings.append((took_ns, system_ns - before_ns - took_ns // 2))
     return min(readings)[1]
-
-
-def _size(what):
-    """Bytes of a tensor, or of a list of them."""
-    if what is None:
-        return 0
-    if isinstance(what, (list, tuple)):
-        return sum(map(_size, what))
-    size = getattr(what, "nbytes", None)  # torch 2.1
-    return what.numel() * what.element_size() if size is None else size

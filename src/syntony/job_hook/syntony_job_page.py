@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -15,8 +16,9 @@ from typing import Any
 
 MAGIC, VERSION = b"SYNOPS01", 1
 SLOTS, COMMS = 8192, 64
-HEADER = struct.Struct("=8sIIiiQQ88x")
-"""Magic, version, slots, rank, ranks, newest record, operations that were not recorded."""
+HEADER = struct.Struct("=8sIIiiQQ88s")
+"""Magic, version, slots, rank, ranks, newest record, operations that were not recorded, and where
+the program is once it has reported nothing for `SILENT_S`."""
 NEWEST_PLACE, LOST_PLACE = 3, 4
 """Of the header's 64-bit words."""
 COMM = struct.Struct("=II56s")
@@ -31,6 +33,8 @@ BEGIN, END, STEP, WAIT = 1, 2, 3, 4
 MOST_OPEN = 1024
 """Maximum operations whose end is waited for at a time."""
 POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
+FRAME_BYTES, SILENT_S = 88, 5.0
+_INSTALLED = "-packages" + os.sep
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _F_ADD_SEALS = 1033
 
@@ -44,12 +48,15 @@ class Page:
         os.ftruncate(self._fd, PAGE_BYTES)
         self._memory = mmap.mmap(self._fd, PAGE_BYTES)
         fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
-        HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
+        HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0, b"")
         self._words = memoryview(self._memory).cast("Q")
         self.put = _putter(self._memory, self._words)
         """Writes one record: kind, operation, communicator and the values by kind."""
         self._lost = itertools.count(1)
         self._open: Any = collections.deque()
+        self._failed: Any = collections.deque(maxlen=MOST_OPEN)
+        """Operations that raised, with their threads."""
+        self._reported, self._silent_s = -1, 0.0
         self._wake = threading.Event()
         self._agent: Any = None
         self._thread: Any = None
@@ -81,8 +88,25 @@ class Page:
         self._open.append((comm, operation, seq, ended))
         self._wake.set()
 
+    def begin(self, comm, operation, seq, size):
+        if self._failed:
+            self.go_on()
+        self.put(BEGIN, operation, comm, seq, size, time.monotonic_ns(), 0, 0)
+
     def end(self, comm, operation, seq):
         self.put(END, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
+
+    def fail(self, opened):
+        """An operation raised: it has ended once the program goes on, else it ends the process."""
+        self._failed.append((threading.get_ident(), *opened[:3]))
+
+    def go_on(self):
+        """This thread's program has caught the errors of its operations."""
+        mine = threading.get_ident()
+        for each in list(self._failed):
+            if each[0] == mine:
+                self._failed.remove(each)
+                self.end(*each[1:])
 
     def _run(self):
         look_s = 0.0
@@ -91,6 +115,7 @@ class Page:
                 now_s = time.monotonic()
                 if now_s >= look_s:
                     look_s = now_s + (IDLE_S if self._connected() else RETRY_S)
+                    self._locate(now_s)
                 self._poll()
                 self._wake.wait(POLL_S if self._open else IDLE_S)
                 self._wake.clear()
@@ -98,6 +123,17 @@ class Page:
                     time.sleep(POLL_S)
             except Exception:
                 time.sleep(IDLE_S)
+
+    def _locate(self, now_s):
+        """Say where the program is if it has reported nothing for long, so that others may wait for
+        it."""
+        reported = self._words[NEWEST_PLACE]
+        if reported != self._reported:
+            self._reported, self._silent_s = reported, now_s
+        silent = now_s - self._silent_s >= SILENT_S
+        text = where() if silent else ""
+        data = text.encode("ascii", "replace")[:FRAME_BYTES]
+        self._memory[COMMS_AT - FRAME_BYTES : COMMS_AT] = data.ljust(FRAME_BYTES, b"\0")
 
     def _poll(self):
         for _ in range(len(self._open)):
@@ -159,3 +195,28 @@ def spelled(ranks):
     if not even:
         return "{:08x}".format(zlib.crc32(repr(list(ranks)).encode()))
     return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
+
+
+def where():
+    """Line and function of the program in which its first thread is, and what that has called."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
+    inner = _outside(sys._current_frames().get(threading.main_thread().ident or 0), (__file__,))
+    outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
+    spots = [
+        "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,
+                          each.f_code.co_name)
+        for each in dict.fromkeys((outer, inner)) if each is not None
+    ]  # fmt: skip
+    return ", in ".join(spots)
+
+
+def _outside(frame, files, *parts):
+    """The innermost frame of a file that is in none of these files' directories, and whose path has
+    none of these parts."""
+    within = tuple(os.path.join(os.path.dirname(each), "") for each in files)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(within) and not any(each in path for each in parts):
+            break
+        frame = frame.f_back
+    return frame

@@ -1,17 +1,13 @@
 """Records what `torch.distributed` does outside of calls of its collectives: sends and receives,
-functional collectives (DTensor, compiled graphs), and how ranks find each other; see
-`syntony_job_hook`."""
+and functional collectives (DTensor, compiled graphs); see `syntony_job_hook`."""
 
 import functools
-import itertools
-import os
-import re
 import threading
 import time
 import weakref
 from typing import Any
 
-from syntony_job_page import BEGIN, WAIT, spelled  # type: ignore[import-not-found]
+from syntony_job_page import BEGIN, WAIT  # type: ignore[import-not-found]
 
 BETWEEN = (("send", "dst"), ("isend", "dst"), ("recv", "src"), ("irecv", "src"))
 """Functions between two ranks, and the argument that names the other one."""
@@ -32,7 +28,6 @@ MOST_UNWAITED = 256
 MOST_PAIRS = 32
 """Maximum directions between two ranks that are recorded: half of all communicators, so that
 collectives have room however many ranks send to each other."""
-_MEETING = re.compile(r"[!-~]{1,43}")
 
 
 class Pairs:
@@ -127,25 +122,30 @@ class Pairs:
                 of_thread.within = False
             try:
                 result = function(tensor, *args, **kwargs)
+            except BaseException:
+                self._hook.failed(opened)
+                raise
             finally:
                 of_thread.within = within
-            try:
-                if within is not None:
-                    within.append(opened)
-                elif opened is None:
+            if within is not None:
+                within.append(opened)
+            elif opened is not None:
+                try:
+                    self._ended(opened, result, tensor, where, began_ns)
+                except Exception:
                     pass
-                elif where[:2] != (None, None):
-                    self._returned(opened, result)
-                elif type(result) is int:
-                    self._hook.page.end(*opened[:3])
-                    self._came(_size(tensor), where[2], began_ns, result)
-                else:
-                    self._returned(opened, result, (_size(tensor), where[2]))
-            except Exception:
-                pass
             return result
 
         return between
+
+    def _ended(self, opened, result, tensor, where, began_ns):
+        if where[:2] != (None, None):
+            self._returned(opened, result)
+        elif type(result) is int:
+            self._hook.page.end(*opened[:3])
+            self._came(size_of(tensor), where[2], began_ns, result)
+        else:
+            self._returned(opened, result, (size_of(tensor), where[2]))
 
     @staticmethod
     def _where(way, args, kwargs):
@@ -161,6 +161,9 @@ class Pairs:
             self._thread.within = opened
             try:
                 works = function(*args, **kwargs)
+            except BaseException:
+                self._hook.failed(*opened)
+                raise
             finally:
                 self._thread.within = None
             try:
@@ -179,7 +182,7 @@ class Pairs:
         comm, seq = self._next(way, *where) if on_gpu is not None else (None, 0)
         if comm is None:
             return None
-        self._hook.page.put(BEGIN, operation, comm, seq, _size(tensor), time.monotonic_ns(), 0, 0)
+        self._hook.page.begin(comm, operation, seq, size_of(tensor))
         return comm, operation, seq, on_gpu
 
     def _next(self, way, peer, place, group):
@@ -263,6 +266,9 @@ class Functional:
         self._thread.inside = True
         try:
             result = function(*args, **kwargs)
+        except BaseException:
+            self._hook.failed(opened)
+            raise
         finally:
             if outermost:
                 self._thread.inside = False
@@ -337,134 +343,6 @@ class Called:
         return getattr(self._function, name)
 
 
-class Meeting:
-    """How a process finds the others: it comes to the store (`rendezvous`), and forms the first
-    group with those that came (`init_process_group`)."""
-
-    def __init__(self, hook, number):
-        self._hook, self._numbers = hook, (number("rendezvous"), number("init_process_group"))
-        self._comms: Any = {}
-        self._seq = 0
-        self._open: Any = None
-        self._new = number("new_group")
-        self.groups: Any = {}
-        """Ranks of a group → the default group, the communicator in which they form it, numbers."""
-
-    def wrap(self, module):
-        if hasattr(module, "new_group"):
-            module.new_group = self._grouped(module.new_group)
-        if hasattr(module, "init_process_group"):
-            module.init_process_group = self._formed(module.init_process_group)
-        if hasattr(module, "rendezvous"):
-            module.rendezvous = self._met(module.rendezvous)
-
-    def _formed(self, function):
-        names = "backend", "init_method", "timeout", "world_size", "rank", "store"
-
-        @functools.wraps(function)
-        def init_process_group(*args, **kwargs):
-            try:
-                self._begin({**dict(zip(names, args)), **kwargs})  # noqa: B905 - Python 3.8
-            except Exception:
-                self._open = None
-            result = function(*args, **kwargs)
-            try:
-                self._end()
-                self._hook._placed()
-            except Exception:
-                pass
-            return result
-
-        return init_process_group
-
-    def _met(self, function):
-        @functools.wraps(function)
-        def rendezvous(*args, **kwargs):
-            for each in function(*args, **kwargs):
-                try:
-                    self._come()
-                except Exception:
-                    pass
-                yield each
-
-        return rendezvous
-
-    def _grouped(self, function):
-        """With gloo the ranks of the group wait for each other there; others have no part in it."""
-
-        @functools.wraps(function)
-        def new_group(*args, **kwargs):
-            opened = None
-            try:
-                opened = self._begin_group(args[0] if args else kwargs.get("ranks"))
-            except Exception:  # the program's own errors are the program's
-                pass
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if opened is not None:
-                    self._hook.page.end(*opened)
-
-        return new_group
-
-    def _begin_group(self, ranks):
-        hook = self._hook
-        page, world = hook._ready(), hook._default_group()
-        if page is None or hasattr(ranks, "__next__"):  # an iterator can be read only once
-            return None
-        members = range(hook._c10d.get_world_size()) if ranks is None else sorted(map(int, ranks))
-        if hook._c10d.get_rank() not in members:
-            return None
-        with hook._lock:
-            known = self.groups.get(tuple(members))
-            if known is None:
-                comm = hook._named(page, "new_group." + spelled(members), len(members))
-                known = self.groups[tuple(members)] = world, comm, itertools.count()
-        if known[1] is None:
-            return None
-        seq = next(known[2])
-        page.put(BEGIN, self._new, known[1], seq, 0, time.monotonic_ns(), 0, 0)
-        return known[1], self._new, seq
-
-    def _begin(self, given):
-        method = given.get("init_method") or "env://"
-        asked = dict(re.findall(r"[?&](rank|world_size)=(\d+)", method))
-        rank, ranks = (
-            _first(given.get(name), asked.get(name), os.environ.get(variable))
-            for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"))
-        )
-        page = self._hook._ready((rank, ranks)) if 0 <= rank < ranks else None
-        self._open = None
-        if page is None:
-            return
-        store = given.get("store") is not None
-        name = "rendezvous " + ("of the program" if store else _address(method))
-        if name not in self._comms:
-            with self._hook._lock:
-                self._comms[name] = self._hook._named(page, name, ranks)
-        if self._comms[name] is not None:
-            self._put(self._comms[name], 0)
-            if store:
-                self._come()
-
-    def _put(self, comm, part):
-        self._open = comm, self._numbers[part], self._seq
-        self._seq += 1
-        page = self._hook.page
-        page.put(BEGIN, self._open[1], comm, self._open[2], 0, time.monotonic_ns(), 0, 0)
-
-    def _come(self):
-        if self._open is not None and self._open[1] == self._numbers[0]:
-            comm = self._open[0]
-            self._end()
-            self._put(comm, 1)
-
-    def _end(self):
-        if self._open is not None:
-            self._hook.page.end(*self._open)
-            self._open = None
-
-
 def _over(kept):
     """Whether a transfer has ended, or the program has let go of it: gloo does not say that one has
     ended that nobody waits for, and its data are not to be kept in memory."""
@@ -478,21 +356,11 @@ def _let_go(works, key, reference):
         works.pop(key, None)
 
 
-def _first(*values):
-    """The first that is a number from 0 on; -1: none is."""
-    known = (int(each) for each in values if each is not None and str(each).isdigit())
-    return next(known, -1)
-
-
-def _address(method):
-    """Where the ranks of a job meet, as a name."""
-    if method.startswith("env:"):
-        found = "{}:{}".format(os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))
-    else:
-        found = method.split("://", 1)[-1].split("?")[0]
-    found = re.sub(r"[^!-~]", "?", found)
-    return found if _MEETING.fullmatch(found) else found[-43:]
-
-
-def _size(tensor):
-    return tensor.numel() * tensor.element_size()
+def size_of(what):
+    """Bytes of a tensor, or of a list of them."""
+    if what is None:
+        return 0
+    if isinstance(what, (list, tuple)):
+        return sum(map(size_of, what))
+    size = getattr(what, "nbytes", None)  # torch 2.1
+    return what.numel() * what.element_size() if size is None else size

@@ -20,8 +20,8 @@ MAGIC, VERSION = b"SYNOPS01", 1
 SLOTS, COMMS = 8192, 64
 HEADER = np.dtype(
     {
-        "names": ["magic", "version", "slots", "rank", "ranks", "newest", "lost"],
-        "formats": ["S8", "<u4", "<u4", "<i4", "<i4", "<u8", "<u8"],
+        "names": ["magic", "version", "slots", "rank", "ranks", "newest", "lost", "frame"],
+        "formats": ["S8", "<u4", "<u4", "<i4", "<i4", "<u8", "<u8", "S88"],
         "itemsize": 128,
     }
 )
@@ -52,6 +52,7 @@ OPEN_NS = 2 * S
 OLDEST_NS = 600 * S
 MAX_RANKS = 1 << 20
 _NAME = re.compile(r"[ -~]{1,56}")
+_UNPRINTABLE = re.compile(r"[^ -~]")
 Read = Callable[[int, int], bytes]
 """(bytes, offset) of the page to what is there."""
 
@@ -88,6 +89,8 @@ class NewOperations(NamedTuple):
     steps: tuple[OperationStep, ...] = ()
     dropped: int = 0
     """Records lost since the reading before."""
+    frame: str = ""
+    """Where its Python is; empty: it has reported something lately."""
 
 
 class OperationsReader:
@@ -121,7 +124,8 @@ class OperationsReader:
         rows, skipped = self._rows(read, int(header["newest"]))
         comms = np.frombuffer(head, COMM, COMMS, HEADER.itemsize)
         operations, steps = self._parse(rows, comms, now_ns, 0 if last else OPEN_NS)
-        return NewOperations(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
+        frame = _UNPRINTABLE.sub("?", bytes(header["frame"]).decode("ascii", "replace"))
+        return NewOperations(rank, ranks, tuple(operations), tuple(steps), dropped + skipped, frame)
 
     def _count_lost(self, lost: int) -> int:
         fresh, self._lost = lost - self._lost, lost

@@ -320,6 +320,7 @@ JOB_PROCESS = Table(
         Column("exit_status", "float32", "below 0: of a signal; NaN: it runs, or not visible"),
         Column("oom_killed", "float32", "1: killed for lack of memory; NaN: it runs, or not known"),
         Column("handles_term", "float32", "1: it handles SIGTERM; NaN: not known"),
+        Column("frame", "string", "where its Python is, if the hook reports nothing else for 5 s"),
     ),
     about=("job", "host", "pid"),
     retention_days=30,

@@ -48,6 +48,9 @@ class Diagnosis(NamedTuple):
     """Whether all its ranks have ended."""
     orderly: bool = False
     """… by themselves, without an error."""
+    waits: tuple[Verdict, ...] = ()
+    """Waits of which it is undetermined whether they are hangs: no verdicts, since the job may be
+    well."""
 
 
 def diagnose(bundle: Bundle) -> Diagnosis:
@@ -72,7 +75,8 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     over = facts.processes is not None and facts.processes.all_ended
     orderly = facts.processes is not None and facts.processes.orderly
-    return Diagnosis(tuple(verdicts), tuple(facts.gaps), facts.ended, over, orderly)
+    waits = tuple(_verdict(facts, each, ()) for each in _distinct(facts.waits))
+    return Diagnosis(tuple(verdicts), tuple(facts.gaps), facts.ended, over, orderly, waits)
 
 
 def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:

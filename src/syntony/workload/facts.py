@@ -24,7 +24,7 @@ from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.processes import Processes, RankEnd
 from syntony.workload.ranks import Ranks, SlowRank, step_length
 from syntony.workload.schema import NOT_KNOWN
-from syntony.workload.verdict import ECHO
+from syntony.workload.verdict import ECHO, RuleFinding
 
 MOST_LATE = 0.6
 """Share of a bundle's flows; if more are late, only a link that most of them cross can be at
@@ -62,6 +62,8 @@ class BundleFacts:
         processes = bundle.tables.get("processes")
         self.processes = None if processes is None else Processes(processes, self.end_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
+        self.waits: list[RuleFinding] = []
+        """Waits of which it is undetermined whether they are hangs."""
         self.ended = ""
         """How the job ended, if that is no fault."""
         if self.ranks is not None and self.ranks.left_out:

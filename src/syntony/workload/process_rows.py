@@ -136,5 +136,6 @@ def process_rows(
                 "handles_term": None
                 if (term := known(each["handles_term"])) is None
                 else bool(term),
+                "frame": each["frame"] or None,
                 "oom_killed": None if (oom := known(each["oom_killed"])) is None else bool(oom),
             }

@@ -136,8 +136,22 @@ class Processes:
 
     def host(self, rank: int) -> str:
         """Where a rank's newest process runs, or ran."""
+        return str(self._table.codes("host").at(self._newest(rank)))
+
+    def pid(self, rank: int) -> int:
+        """The number of a rank's newest process on its host; 0: not known."""
+        return 0 if rank not in self._rows else int(self._pid[self._newest(rank)])
+
+    @cached_property
+    def frames(self) -> dict[int, str]:
+        """Ranks whose programs report nothing else → where their Python is."""
+        frames = self._table.codes("frame")
+        found = {rank: frames.at(self._newest(rank)) for rank in self._rows}
+        return {rank: str(at) for rank, at in found.items() if at}
+
+    def _newest(self, rank: int) -> int:
         rows = (each[-1] for each in self._rows[rank].values())
-        return str(self._table.codes("host").at(max(rows, key=lambda row: int(self._last_ns[row]))))
+        return max(rows, key=lambda row: int(self._last_ns[row]))
 
     @property
     def all_ended(self) -> bool:

@@ -172,6 +172,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _optional("exit_status", "number", "its exit status; below 0: the signal that ended it"),
         _optional("oom_killed", "flag", "the kernel killed it for lack of memory"),
         _optional("handles_term", "flag", "it handles SIGTERM"),
+        _optional("frame", "text", "where its Python is, if it reports nothing else for 5 s"),
         _optional("cpu_ns", "number", "CPU time of its threads in the window"),
         _optional("runq_ns", "number", "run-queue delay of its threads in the window"),
     ),

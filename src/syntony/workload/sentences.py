@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from syntony.model import format_ns
 from syntony.workload.diagnose import Diagnosis
-from syntony.workload.verdict import WAITS, FaultClass, Verdict
+from syntony.workload.exits import time_of_day
+from syntony.workload.verdict import FaultClass, Verdict
 
 ALONE = "no operation of all ranks was open then"
 
@@ -56,11 +57,14 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
 
 
 def _without_verdict(job: str, result: Diagnosis, span: str) -> tuple[str, str, str]:
-    if waits := [gap.reason for gap in result.gaps if gap.limits == WAITS]:
+    if result.waits:
+        first = result.waits[0]
+        whom = f" for {', '.join(first.subjects)}" if first.subjects[0].startswith("rank ") else ""
+        since = f"{job} waits{whom} since {time_of_day(first.onset_ns)}"
         return (
-            f"{job} waits, and it is undetermined {WAITS}.",
-            f"{_capital(waits[0])}.",
-            "If it should not take that long, look at that rank's process (py-spy).",
+            f"{since}, and it is undetermined whether it hangs.",
+            f"{_capital(first.evidence[0].text)}.",
+            f"To do: {first.action}.",
         )
     blind = sorted({gap.table for gap in result.gaps if gap.limits})
     if not blind:

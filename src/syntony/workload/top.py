@@ -32,7 +32,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     usual_ns: float | None
     """… and that of the median flow."""
     verdict: str
-    """Class with the highest confidence; empty: none."""
+    """Class with the highest confidence, `undetermined` if the job only waits; empty: none."""
     subject: str
     confidence: float
     others: int
@@ -46,7 +46,8 @@ def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
     facts = BundleFacts(bundle)
     rank, late_ns = (None, None) if facts.ranks is None else _slowest(facts.ranks)
     flow, worst_ns, usual_ns = ("", None, None) if facts.flows is None else _worst(facts.flows)
-    first = result.verdicts[0] if result.verdicts else None
+    shown = result.verdicts or result.waits
+    first = shown[0] if shown else None
     return JobLine(
         job=job,
         ranks=None if facts.ranks is None else len(facts.ranks.host),
@@ -59,7 +60,7 @@ def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
         verdict="" if first is None else first.fault.value,
         subject="" if first is None else " or ".join(first.subjects),
         confidence=0.0 if first is None else first.confidence,
-        others=max(0, len(result.verdicts) - 1),
+        others=max(0, len(shown) - 1),
     )
 
 

@@ -6,9 +6,6 @@ from enum import StrEnum
 
 import msgspec
 
-WAITS = "whether it hangs"
-"""What cannot be concluded of a job that waits for a rank which need not be stuck."""
-
 
 class FaultClass(StrEnum):
     """The taxonomy. Each class but the last has a file in `syntony.workload.classes`."""

@@ -50,6 +50,8 @@ class Program:
             raise RuntimeError("a bug")
         if self.fault == "stuck":
             time.sleep(3600)
+        if self.fault == "loops":
+            self.compute(3600)
 
     def net(self) -> Any:
         torch.manual_seed(7)

@@ -32,14 +32,22 @@ HANGS = "hang", ("rank 2",)
 class Watched:
     """One run, and what is said of it while it lasts."""
 
-    def __init__(self, place: Path, what: str, fault: str = "", start: str = "") -> None:
+    def __init__(  # noqa: PLR0917 - as in a sentence
+        self, place: Path, what: str, fault: str = "", start: str = "", program: Path = PROGRAMS,
+        ranks: int = RANKS,
+    ) -> None:  # fmt: skip
         try:
             self._python = find_torch()
         except MissingError as error:
             pytest.skip(f"{error}: programs that are watched are NOT tested")
-        self._argv = [self._python, "-u", str(PROGRAMS), what, fault]
-        self._start, self._place, self._rows = start, place, dict[str, Any]()
+        self._argv = [self._python, "-u", str(program), what, fault]
+        self._start, self._place, self._ranks = start, place, ranks
+        self.rows = dict[str, Any]()
+        """Table → columns, what the agent's rows said."""
         self.said = set[tuple[str, tuple[str, ...]]]()
+        """Classes and subjects of verdicts, and of waits."""
+        self.places = set[str]()
+        """Where Python is, by the records of waits."""
         self.results = list[str]()
 
     def run(self, *, hooked: bool = True, until: tuple[str, tuple[str, ...]] | None = None) -> None:
@@ -53,9 +61,12 @@ class Watched:
             processes = self._processes(stack, said, hooked=hooked)
             while any(each.poll() is None for each in processes) and until not in self.said:
                 assert time.monotonic() < end_s, self.said
-                add(self._rows, jobs)
+                add(self.rows, jobs)
                 self._judge(began_ns)
                 time.sleep(0.3)
+            while until is None and jobs.socket.processes:
+                assert time.monotonic() < end_s
+            add(self.rows, jobs)
         self.results = sorted(each for each in out.read_text().splitlines() if "result" in each)
 
     def _processes(
@@ -65,13 +76,13 @@ class Watched:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         common = os.environ | {
-            "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+            "WORLD_SIZE": str(self._ranks), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo", "PLACE": str(self._place),
         }  # fmt: skip
         if hooked:
             common |= {"SYNTONY_AGENT": str(self._place / "agent"), "SYNTONY_JOB": "night",
                        "PYTHONPATH": hooked_path({})}  # fmt: skip
-        launched: list[dict[str, str]] = [{"RANK": str(rank)} for rank in range(RANKS)]
+        launched: list[dict[str, str]] = [{"RANK": str(rank)} for rank in range(self._ranks)]
         launched = [{}] if self._start else launched
         argv = [*self._argv, self._start] if self._start else self._argv
         processes = []
@@ -86,11 +97,14 @@ class Watched:
     def _judge(self, began_ns: int) -> None:
         now_ns = time.monotonic_ns()
         rows = {name: {column: [*values] for column, values in some.items()}
-                for name, some in self._rows.items()}  # fmt: skip
+                for name, some in self.rows.items()}  # fmt: skip
         found = recorded("night", rows, max(began_ns, now_ns - WINDOW_NS), now_ns, now_ns)
         if found.tables:
-            verdicts = diagnose(store.bundle(found)).verdicts
-            self.said |= {(str(each.fault), each.subjects) for each in verdicts}
+            result = diagnose(store.bundle(found))
+            shown = (*result.verdicts, *result.waits)
+            self.said |= {(str(each.fault), each.subjects) for each in shown}
+            self.places |= {each.text for wait in result.waits for each in wait.evidence
+                            if each.signal == "frame"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -109,6 +123,18 @@ def test_nothing_is_said_of_a_program_without_a_fault(
     assert len(hooked.results) == RANKS
     assert hooked.results == plain.results
     assert {each for each in hooked.said if each[0] == "hang"} == set()
+
+
+@pytest.mark.parametrize(("what", "fault"), [("server", "loops"), ("evaluates", "stuck")])
+def test_a_wait_that_may_be_none_is_told_with_its_rank_and_where_that_is(
+    tmp_path: Path, what: str, fault: str
+) -> None:
+    """A rank in a loop; and one for which others wait in backward passes, which are not open
+    operations."""
+    watched = Watched(tmp_path, what, fault)
+    watched.run(until=("undetermined", ("rank 2",)))
+    assert HANGS not in watched.said
+    assert any("rank 2 is at programs.py:" in each for each in watched.places), watched.places
 
 
 @pytest.mark.parametrize("what", ["actors", "server", "shards", "forms"])

@@ -7,13 +7,12 @@ import msgspec
 import numpy as np
 
 from syntony.model import format_ns
-from syntony.workload.bundle import NULL, Gap, Ints
+from syntony.workload.bundle import NULL, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
 from syntony.workload.classes._excuses import excuse
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
 from syntony.workload.classes._peers import MEETING, prepared, waiting_ranks, waits
 from syntony.workload.classes._progress import (
-    LONGER,
     MIN_SILENCE_NS,
     Stuck,
     first_open,
@@ -24,6 +23,7 @@ from syntony.workload.classes._progress import (
     lost_gap,
     lost_ranks,
 )
+from syntony.workload.classes._waits import places_of, waits_for, without_steps
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.exits import (
     Cause,
@@ -41,7 +41,7 @@ from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, Held, first
 from syntony.workload.ranks import Comm, Ranks
 from syntony.workload.stages import is_from_any, pair_of
-from syntony.workload.verdict import WAITS, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 ACTION_GONE = (
     "look why that rank ended (its output, exit status, kernel log: out of memory, Xid), or whether"
@@ -72,28 +72,10 @@ ACTION_HELD = {
 def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators without progress, and the ranks that they wait for."""
     found = (_found(facts, facts.ranks) if facts.ranks else []) or _ended_between(facts)
-    excused = any(each.limits == WAITS for each in facts.gaps)
-    known = found or excused or facts.processes is None or facts.processes.all_ended
-    if not known:
-        facts.gaps += _without_steps(facts)
+    known = found or facts.waits or facts.processes is None or facts.processes.all_ended
+    if not known and (silent := without_steps(facts)):
+        facts.waits.append(silent)
     return found
-
-
-def _without_steps(facts: BundleFacts) -> list[Gap]:
-    """A note if for a long time no rank has completed a step or begun an operation. The job may
-    wait in an operation that is not recorded, as in a backward pass of `DistributedDataParallel`,
-    or do something else."""
-    table = facts.bundle.table("collectives")
-    last = [each for each in (facts.steps.ints("end_ns"), table.ints("enqueue_ns")) if len(each)]
-    if not facts.steps.rows:
-        return []
-    took_ns = facts.steps.ints("end_ns") - facts.steps.ints("begin_ns")
-    silence_ns = facts.end_ns - max(int(each.max()) for each in last)
-    if silence_ns <= max(MIN_SILENCE_NS, LONGER * float(np.quantile(took_ns, 0.999))):
-        return []
-    text = f"no rank has ended a step for {format_ns(silence_ns)}, and steps take"
-    return [Gap("collectives", f"{text} {format_ns(round(facts.step_ns))}",
-                "whether the job hangs in an operation that is not recorded")]  # fmt: skip
 
 
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
@@ -414,11 +396,11 @@ def _missing(
         return hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),),
                             sure=False, other="all ranks have the same operation")  # fmt: skip
     if why := excuse(facts, ranks, comm, seq, roots):
-        text = f"{text} wait for rank {', '.join(map(str, roots))}: {why}"
-        facts.gaps.append(Gap("", text, WAITS))
+        facts.waits.append(waits_for(facts, comm, seq, roots, why))
         return None
-    evidence = Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)
-    return hang_finding(facts, comm, seq, roots, evidence=evidence)
+    evidence = [Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)]
+    evidence += places_of(facts, roots)
+    return hang_finding(facts, comm, seq, roots, evidence=tuple(evidence))
 
 
 def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:

@@ -91,6 +91,8 @@ def get_global_rank(group: object, group_rank: int) -> int:
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: object) -> Any:
+    if "down" in url:
+        raise ValueError("no store")
     yield None, rank, world_size
 
 
@@ -100,11 +102,15 @@ def init_process_group(  # noqa: PLR0917 - as torch has it
 ) -> None:  # fmt: skip
     if store is None:
         next(rendezvous(init_method or "env://", rank, world_size))
+    if backend == "fails":
+        raise ValueError("no rank")
     if backend == "hangs":
         time.sleep(3600)
 
 
 def new_group(ranks: list[int] | None = None) -> Group | None:
+    if ranks == [2, 99]:
+        raise ValueError("no such rank")
     return Group("1") if ranks is None or get_rank() in sorted(ranks) else None
 
 
@@ -149,6 +155,8 @@ def recv(
     group_src: int | None = None,
 ) -> int:  # fmt: skip
     """As before torch 2.13."""
+    if tag < 0:
+        raise ValueError("no such tag")
     time.sleep(0.01)
     return 1 if src is None else src
 
