@@ -96,11 +96,11 @@ def drill(
     """
     scenarios.meaning(options.fault)
     for run in runs:
-        check_mode(run.mode, options.framework)
+        check_mode(run.mode)
     trials: list[NicFlapTrial] = []
     for run in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {run.name}")
-        with lab_for(run.mode, options.spec, lab) as place:
+        with lab_for(options.spec, lab, agents=run.mode.agents) as place:
             trials.append(run_once(place, options, run, say))
     return trials
 
