@@ -172,7 +172,7 @@ def network_verdicts(
     from syntony.audit.spec import limits
     from syntony.io.audit.survey import survey
 
-    patterns = options_patterns(reached.nics)
+    patterns = reached.nics.replace(",", " ").split()
     seen = survey(reached.hosts, reached.argv, patterns, options.requested(), step)
     step("one-way delays and routing tables")
     delays = _delays(reached.delays) if reached.delays else {}
@@ -180,11 +180,6 @@ def network_verdicts(
     found = list(judge(seen, reached.topology, delays, limits(spec, [CrossRails])))
     found += judge_routes([*tables, *seen.tables], reached.topology, silent)
     return found, seen
-
-
-def options_patterns(text: str) -> Sequence[str]:
-    """Several patterns in one option."""
-    return [word for word in text.replace(",", " ").split() if word]
 
 
 def _tables(

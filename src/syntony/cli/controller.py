@@ -157,9 +157,10 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from syntony.controller.config import ControllerConfig
+    from syntony.io.log_limit import log_to_stderr
 
     config = load_config(config_path, ControllerConfig)
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level.upper(), "%(asctime)s %(levelname)s %(name)s %(message)s")
     for module in NEEDS:
         if importlib.util.find_spec(module) is None:
             how = install_command(module)
@@ -199,9 +200,3 @@ def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
     from syntony.api.serve import gateway_api
 
     return gateway_api
-
-
-def _log_to_stderr(level: str) -> None:
-    from syntony.io.log_limit import log_to_stderr
-
-    log_to_stderr(level.upper(), "%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -241,7 +241,7 @@ class Lab:
     def addresses(self, family: int) -> dict[str, str]:
         """The first end's address of every link."""
         links = make_plan(self.file().spec).links
-        return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
+        return {link.name: link.a.address(family) for link in links}
 
     def truth(self) -> list[ClockTruth]:
         """Every host's true clock and, once the controller knows, the estimate. Raises

@@ -65,6 +65,9 @@ class Port(msgspec.Struct, frozen=True):
     ipv4: str
     ipv6: str
 
+    def address(self, family: int) -> str:
+        return self.ipv4 if family == 4 else self.ipv6
+
     def __str__(self) -> str:
         return f"{self.node}/{self.name}"
 
