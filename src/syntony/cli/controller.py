@@ -165,22 +165,17 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
         if importlib.util.find_spec(module) is None:
             how = install_command(module)
             raise MissingError(f"the controller needs {module}; install it with: {how}")
-    from syntony.clock.anchored import AnchoredSolver
-    from syntony.clock.anchors import Anchor
     from syntony.controller.gateway_server import check_gateway
     from syntony.controller.main import run, run_gateway
-    from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
     check_gateway(config)
-    anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
         if config.gateway:
             run_gateway(config, store, _gateway_api(config))
             return
-        solver = AnchoredSolver(anchors, config.utc_step_ns)
-        run(config, store, make_plan, solver, _api(config))
+        run(config, store, _api(config))
     finally:
         store.close()
 
