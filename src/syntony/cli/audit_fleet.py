@@ -44,7 +44,6 @@ class NetworkOptions(NamedTuple):
     deadline_ns: int
 
     def requested(self) -> SurveyOptions:
-        """The survey options that follow."""
         from syntony.io.audit.survey import SurveyOptions
 
         return SurveyOptions(self.ports, self.rounds, self.load, self.deadline_ns)

@@ -127,7 +127,6 @@ def status(
 def _judged(
     target: FleetTarget, warn: str | None, critical: str | None
 ) -> tuple[tuple[Timeline, ...], list[ClockReading], ClockVerdict]:
-    """Timelines, the state of every clock, and the verdict on all."""
     warn_ns, critical_ns = _limit_ns(warn), _limit_ns(critical)
     if warn_ns > critical_ns:
         raise UsageError(f"--warn {warn} is above --critical {critical}")

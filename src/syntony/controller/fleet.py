@@ -427,7 +427,6 @@ def _kept(plan: Plan, before: Plan | None) -> Plan:
 
 
 def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
-    """Every address → the NICs that have it."""
     found: dict[str, list[NicRef]] = defaultdict(list)
     for ref, nic in nics.items():
         for address in dict.fromkeys((nic.address, *nic.others)):
@@ -436,7 +435,6 @@ def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
 
 
 def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:
-    """Per host: the NICs that probe it."""
     sources: dict[str, set[NicRef]] = defaultdict(set)
     for host, mine in flows.items():
         for src, dst in {(flow.src, flow.dst) for flow in mine}:

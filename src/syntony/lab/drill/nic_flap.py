@@ -108,7 +108,6 @@ def drill(
 def run_once(
     lab: Lab, options: NicFlapOptions, run: NicFlapRun, say: Callable[[str], None]
 ) -> NicFlapTrial:
-    """Runs the job once, in a lab that is up."""
     spec = job_spec(
         lab,
         framework=options.framework,

@@ -72,8 +72,6 @@ class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict."""
-
     fault: str
     subjects: tuple[str, ...]
     confidence: float

@@ -36,8 +36,6 @@ class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field=
 
 
 class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="event"):
-    """A rank gave up."""
-
     rank: int
     at_ns: int
     step: int
