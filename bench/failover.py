@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from bench.tcp_modes import MODES, prepared
 
 from syntony.errors import MissingError, SyntonyError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
@@ -78,7 +79,7 @@ def wish_for(
 def trial(options: nic_flap.NicFlapOptions, mode: modes.JobMode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.NicFlapRun(name=mode.name, mode=mode, faulty=faulty)
-    with place.lab_for(mode, options.spec) as lab:
+    with place.lab_for(options.spec, agents=mode.agents) as lab, prepared(lab, mode):
         return figures(nic_flap.run_once(lab, options, act, lambda _text: None))
 
 
@@ -97,7 +98,7 @@ def matrix(
     refused: dict[tuple[str, str, str], str] = {}
     whole = True
     turns = [
-        (turn, modes.MODES[name], job, scenario)
+        (turn, MODES[name], job, scenario)
         for turn in range(requested.repeat)
         for name in requested.modes
         for job, scenario in pairs
@@ -108,7 +109,7 @@ def matrix(
         progress(f"{turn + 1}/{requested.repeat} {mode.name}: {job}, {scenario}")
         try:
             options = wish_for(requested, job, scenario, times)
-            place.check_mode(mode, options.framework)
+            place.check_mode(mode)
             found[key].append(trial(options, mode, faulty=True))
         except SyntonyError as error:
             refused[key] = str(error)
@@ -135,7 +136,7 @@ def overhead(requested: argparse.Namespace, rounds: int) -> list[Cell]:
     times = NicFlapTimes(before_ns=4 * S, after_ns=S)
     found: dict[str, list[RunFigures]] = {name: [] for name in requested.modes}
     for turn in range(rounds):
-        for mode in (modes.MODES[name] for name in requested.modes):
+        for mode in (MODES[name] for name in requested.modes):
             progress(f"overhead {turn + 1}/{rounds} {mode.name}")
             options = wish_for(requested, "builtin", "link-down", times)
             found[mode.name].append(trial(options, mode, faulty=False))
@@ -204,7 +205,7 @@ def available(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            place.check_mode(modes.MODES[name], "builtin")
+            place.check_mode(MODES[name])
         except MissingError as error:
             progress(f"left out: {error}")
         else:
@@ -217,7 +218,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="part of the matrix, short outages")
     parser.add_argument("--repeat", type=int, help="1 with --quick, else 3")
     parser.add_argument("--outage", type=float, help="s; 2 with --quick, else 5")
-    parser.add_argument("--modes", nargs="+", choices=list(modes.MODES), default=list(modes.MODES))
+    parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
     parser.add_argument("--jobs", nargs="+", choices=list(programs.BY_NAME), default=list(JOBS))
     parser.add_argument(
         "--faults", nargs="+", choices=scenarios.NAMES, help="these, and no runs without a fault"

@@ -20,6 +20,8 @@ import sys
 import time
 from collections import Counter
 
+from bench.tcp_modes import MODES
+
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
@@ -174,7 +176,7 @@ def main() -> int:
         end_s = tally.began_s + (90 if requested.quick else requested.minutes * 60)
         try:
             while time.monotonic() < end_s:
-                cycle(lab, modes.MODES[requested.mode], requested.job, tally, end_s)
+                cycle(lab, MODES[requested.mode], requested.job, tally, end_s)
                 print(tally.line(), file=sys.stderr, flush=True)
         except (KeyboardInterrupt, RemoteError) as error:
             print(f"ended early: {error!r}", file=sys.stderr)

@@ -150,7 +150,7 @@ def trials(requested: argparse.Namespace) -> Iterator[Trial]:
         end_requested = place.job_spec(lab, framework=framework, kind=kind, python=sys.executable)
         with (
             watching(lab, switch) as instants,
-            LabJob(lab, end_requested, wrap=modes.MODES["syntony"].wrap) as job,
+            LabJob(lab, end_requested, wrap=modes.SYNTONY.wrap) as job,
         ):
             job.wait_steps(5, START_S)
             with hogs(requested.hogs):

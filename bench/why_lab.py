@@ -296,7 +296,7 @@ def measure(arguments: argparse.Namespace, episodes: list[Episode]) -> None:
         wanted = [each for each in CAUSES if any(part in each.row for part in parts)
                   and each.rails <= shape.rails]  # fmt: skip
         rng.shuffle(wanted)
-        with lab_for(modes.SYNTONY_TCP, shape) as lab:
+        with lab_for(shape) as lab:
             for cause in wanted:
                 if time.monotonic() > end_s:
                     return

@@ -25,7 +25,6 @@ from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.controller.server import Controller
 from syntony.controller.silent_agents import of_hosts
 from syntony.fabric.learn import FIRST_NS, INTERVAL_NS
-from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import host_of, nic_number
 from syntony.wire.messages import Hello
@@ -35,7 +34,7 @@ CONFIG = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="", mesh_pe
 
 
 def new_fleet() -> Fleet:
-    return Fleet(CONFIG, make_plan)
+    return Fleet(CONFIG)
 
 
 def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:

@@ -23,7 +23,6 @@ from syntony.controller.hello_check import (
     prefixes,
 )
 from syntony.errors import ConfigError
-from syntony.mesh.plan import make_plan
 from syntony.model.names import NicRef
 from syntony.wire.messages import OLDEST, PROTOCOL, Hello, NicInfo, decode_agent
 from syntony.wire.parts import PartsReport, PartState, PartStatus
@@ -158,7 +157,7 @@ def test_only_the_hosts_own_agent_attaches(who: Caller, reason: str) -> None:
 def test_whatever_is_taken_makes_a_plan(nics: tuple[NicInfo, ...]) -> None:
     taken, faults = check_hello(msgspec.structs.replace(hello("h0", "s"), nics=nics), H0)
     assert len(taken.nics) + len(faults) == len(nics)
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     fleet.join(taken, 0, faults)
     fleet.join(hello("h1", "s"), 0)
     assert set(fleet.replan(SETTLE_NS).plans) >= {"h1"}
@@ -196,7 +195,7 @@ def claim(host: str, *addresses: str) -> Hello:
 
 
 def test_a_second_claim_takes_no_address_away() -> None:
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     fleet.join(claim("h5", "10.0.0.1"), 0)
     fleet.join(claim("h6", "10.0.0.2"), 0)
     fleet.replan(SETTLE_NS)
@@ -209,7 +208,7 @@ def test_a_second_claim_takes_no_address_away() -> None:
 
 
 def test_where_nobody_had_the_address_nobody_gets_it() -> None:
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     for host, address in (("h0", "10.0.0.1"), ("h1", "10.0.0.1"), ("h2", "10.0.0.3")):
         fleet.join(claim(host, address), 0)
     mesh = fleet.replan(SETTLE_NS)
@@ -219,11 +218,11 @@ def test_where_nobody_had_the_address_nobody_gets_it() -> None:
 
 def test_a_restart_of_the_controller_takes_no_address_away() -> None:
     """Whoever claimed every address of the fleet after one once took all NICs out of its plan."""
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     for host, address in (("h5", "10.0.0.5"), ("h6", "10.0.0.6"), ("h7", "10.0.0.7")):
         fleet.join(claim(host, address, f"10.1{address[4:]}"), 0)
     fleet.replan(SETTLE_NS)
-    after = Fleet(CONFIG, make_plan)
+    after = Fleet(CONFIG)
     after.owners = fleet.owners
     after.join(claim("a0", "10.0.0.9", "10.0.0.5", "10.1.0.6", "10.0.0.7"), 0)
     after.join(claim("h5", "10.0.0.5", "10.1.0.5"), 0)
@@ -248,7 +247,7 @@ def test_a_restart_of_the_controller_takes_no_address_away() -> None:
 
 @pytest.mark.parametrize("claimed", ["fd00::5", "FD00:0::5", "fd00:0:0:0:0:0:0:5"])
 def test_another_spelling_of_an_address_is_the_same_claim(claimed: str) -> None:
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     fleet.join(claim("h5", "fd00::5"), 0)
     fleet.join(claim("h6", "fd00::6"), 0)
     fleet.replan(SETTLE_NS)
@@ -262,7 +261,7 @@ def test_another_spelling_of_an_address_is_the_same_claim(claimed: str) -> None:
 def test_addresses_beside_the_probed_one_are_not_taken_from_others_either() -> None:
     """A host that named its neighbour's address as a second one of its own was asked about in that
     one's place: its silence tore connections that go to the neighbour."""
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     fleet.join(claim("h5", "10.0.0.5", "10.1.0.5"), 0)
     fleet.join(claim("h6", "10.0.0.6"), 0)
     fleet.replan(SETTLE_NS)
@@ -282,7 +281,7 @@ def test_addresses_beside_the_probed_one_are_not_taken_from_others_either() -> N
 
 
 def test_one_host_may_have_an_address_on_two_nics() -> None:
-    fleet = Fleet(CONFIG, make_plan)
+    fleet = Fleet(CONFIG)
     nics = tuple(
         msgspec.structs.replace(nic, addresses=(nic.addresses[0], "10.9.0.1"))
         for nic in hello("h0", "s").nics

@@ -15,7 +15,6 @@ from syntony.controller.agent_hub import AgentHub, nic_of
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.sessions import AgentSession, Opening
-from syntony.mesh.plan import make_plan
 from syntony.model import S
 from syntony.model.findings import Finding
 from syntony.model.names import host_of
@@ -388,9 +387,7 @@ def test_the_nic_of_a_connection_is_the_one_that_has_its_address(peer: str, nic:
     named = f"h1/{nic}" if nic else ""
     assert nic_of(greeting, peer) == named
     services: Any = MagicMock()
-    services.fleet = Fleet(
-        ControllerConfig(listen="x", tls_ca="", tls_cert="", tls_key=""), make_plan
-    )
+    services.fleet = Fleet(ControllerConfig(listen="x", tls_ca="", tls_cert="", tls_key=""))
     parts: Any = MagicMock()
     hub = AgentHub(
         services=services, sessions={}, ingest=parts, last_reports=parts, job_flows=parts,

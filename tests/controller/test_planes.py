@@ -18,7 +18,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.planes import WINDOW_NS, PlaneWatch
-from syntony.mesh.plan import VerbsClass, make_plan
+from syntony.mesh.plan import VerbsClass
 from syntony.mesh.planes import MIN_PROBES, Place
 from syntony.model import US, S
 from syntony.model.names import host_of
@@ -44,7 +44,7 @@ class World:
             listen="", tls_ca="", tls_cert="", tls_key="",
             verbs_classes=tuple(VerbsClass(dscp=each, sl=rng.randrange(8)) for each in dscps),
         )  # fmt: skip
-        self.fleet = Fleet(config, make_plan)
+        self.fleet = Fleet(config)
         self.without = set()
         for host in hosts:
             said = hello(host, "s", rails=rails)

@@ -23,7 +23,6 @@ from syntony.errors import StateError, UsageError
 from syntony.io.probe_records import PeerKeys
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, RotationPhase, pair_key
-from syntony.mesh.plan import make_plan
 from syntony.model import MS, S
 from syntony.model.names import NicRef, host_of, nic_number
 from syntony.state import ControlState, DatabaseConnection
@@ -91,7 +90,7 @@ class _Net:
     def start_controller(self) -> None:
         self.state = ControlState(self.place)
         self.sessions: dict[str, Any] = {}
-        self.fleet = Fleet(CONFIG, make_plan)
+        self.fleet = Fleet(CONFIG)
         self.keys: ProbeKeyDistribution | None = ProbeKeyDistribution(
             self.state,
             self.sessions,

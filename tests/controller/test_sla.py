@@ -16,7 +16,6 @@ from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
 from syntony.controller.sla import SETTLED_NS, SlaService
 from syntony.errors import ConfigError, UsageError
-from syntony.mesh.plan import make_plan
 from syntony.model import S
 from syntony.model.names import host_of
 from syntony.model.sla import SlaStatus
@@ -47,7 +46,7 @@ class Desk:
         self.newest = (now_ns - SETTLED_NS - T0) // S - 2
         """A second that the newest window holds."""
         config = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="")
-        self.fleet = Fleet(config, make_plan)
+        self.fleet = Fleet(config)
         for host in HOSTS:
             self.fleet.join(hello(host, "s", rails=1), 0)
         self.locating = LocateLoop(self.store, str(directory / "topology.toml"))

@@ -33,7 +33,6 @@ from tests.world.store import WorldStore
 from tests.world.unit import Unit
 
 from syntony.agent import delivery
-from syntony.clock.anchored import AnchoredSolver
 from syntony.controller import ingest
 from syntony.controller.config import (
     AlertSettings,
@@ -47,7 +46,6 @@ from syntony.controller.pki import create_authority
 from syntony.controller.server import Controller
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, StateError
-from syntony.mesh.plan import make_plan
 from syntony.model import S
 from syntony.state import postgresql
 from syntony.store import Store
@@ -141,9 +139,7 @@ class ControllerUnit(Unit):
         while True:
             if await asyncio.to_thread(may_take):
                 with contextlib.suppress(ConfigError, StateError):
-                    return await asyncio.to_thread(
-                        Controller, config, store, make_plan, AnchoredSolver()
-                    )
+                    return await asyncio.to_thread(Controller, config, store)
             await asyncio.sleep(STANDBY_S)
 
     async def _close(self) -> None:

@@ -132,7 +132,6 @@ class ClockServer:
         self._publish(self._served.adjusted(now.local_ns, rate_ppb), now)
 
     def served(self) -> TimelinePiece | None:
-        """The newest piece of the served timeline."""
         return self._served.newest
 
     def _look(self, *, was_set: bool = False) -> Moment:

@@ -201,7 +201,6 @@ class Agent:
         return {self._config.host: self._clock_server.epoch} | self._nic_clocks.epochs
 
     def _report_due(self, uplink: Uplink) -> None:
-        """Send every periodic report that is due."""
         self._caught_up_ns = time.monotonic_ns()
         self._look_at_flows(uplink)
         if self._reactor_update.pending:

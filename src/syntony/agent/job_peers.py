@@ -54,8 +54,6 @@ class Peer(NamedTuple, Generic[_P]):
 
 
 class JobPeers(abc.ABC, Generic[_P]):
-    """One socket."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()

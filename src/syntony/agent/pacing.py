@@ -168,7 +168,6 @@ class ProcessPacing:
         self._ordered = False
 
     def set(self, rates: Mapping[PacedPath, int]) -> None:
-        """As `PaceActuator.set`."""
         if not rates and not self._ordered:
             return
         self._ordered = bool(rates)

@@ -135,7 +135,6 @@ class VerbsPlane:
             self._wake.set()
 
     def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
-        """As `ProbeEngine.set_peers`."""
         if self._engine is not None:
             self._engine.set_peers(peers)
 

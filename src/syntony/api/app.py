@@ -300,7 +300,6 @@ async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    """Convert an error of the framework."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     reasons = {404: ProblemType.UNKNOWN, 405: ProblemType.METHOD}
     reason = reasons.get(error.status_code, ProblemType.INVALID)

@@ -53,5 +53,4 @@ def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
 
 
 def json_view(view: msgspec.Struct) -> Response:
-    """Answer with one struct."""
     return json_answer([msgspec.json.encode(view)])

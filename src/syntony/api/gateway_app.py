@@ -37,8 +37,6 @@ SESSION_DELAY_S = 3.0
 
 
 class GatewayApi(Api):
-    """The API of one gateway."""
-
     def __init__(self, hub: GatewayApiHub) -> None:
         self._gateway = hub
         self._forwarded = 0

@@ -71,8 +71,6 @@ class RateLimiter:
 
 
 class Authenticated(NamedTuple):
-    """An authenticated caller."""
-
     caller: Caller
     access: ApiSecret | None
     """None: by certificate."""

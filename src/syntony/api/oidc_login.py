@@ -78,7 +78,6 @@ class OidcLogin:
         self._pending = 0
 
     def routes(self) -> list[Route]:
-        """Routes for the application."""
         return [
             Route(OIDC, self._offer, methods=["GET"]),
             Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),

@@ -42,7 +42,6 @@ _INT64 = (1 << 63) - 1
 
 @cache
 def document() -> bytes:
-    """The document as JSON."""
     kinds = [each for route in ROUTES.values() for each in (route.request, route.answer)]
     extra = (DeviceLogin, DeviceToken, DeviceTokenRequest, OidcView, Problem, SessionRequest,
              SessionView)  # fmt: skip

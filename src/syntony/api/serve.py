@@ -333,7 +333,6 @@ class _Tls:
             raise ConfigError(f"api: {files.cert}: {error}") from error
 
     def context(self, _config: object, _default: Callable[[], object]) -> ssl.SSLContext:
-        """The context, for uvicorn."""
         return self._context
 
     async def keep_current(self) -> None:

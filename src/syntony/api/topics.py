@@ -14,8 +14,6 @@ MAX_NAMED = 200
 
 
 class TopicState(NamedTuple):
-    """State of one topic at one instant."""
-
     items: Mapping[str, object]
     """Name → a value that differs once the item has changed."""
     summary: Mapping[str, Any]

@@ -166,7 +166,6 @@ class HostCheck(Check):
         self, host: Facts, key: str, value: Value, at: str = "", *, variant: str = "",
         evidence: str = "",
     ) -> ComparedValue:  # fmt: skip
-        """A value to compare."""
         return ComparedValue(
             check=self.id, key=key, subject=subject(host, at), value=value, variant=variant,
             evidence=" ".join(evidence.split()),
@@ -213,5 +212,4 @@ def _not_blind(
 
 
 def unknown(check: HostCheck, subject: str, reason: str) -> Result:
-    """An `unknown` verdict, with the reason."""
     return check.result(Status.UNKNOWN, subject, evidence=reason[:MAX_REASON])

@@ -34,9 +34,7 @@ class Facts(Protocol):
     """One host, now or as it was recorded. Paths are absolute, as on that host."""
 
     @property
-    def host(self) -> str:
-        """Its name."""
-        ...
+    def host(self) -> str: ...
 
     def read(self, path: str) -> str:
         """A file's text without surrounding white space. Raises `FactError`."""

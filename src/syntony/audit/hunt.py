@@ -73,7 +73,6 @@ class PairHunt:
 
     @property
     def tested(self) -> int:
-        """Tests with an outcome."""
         return sum(map(len, self._outcomes.values())) // 2
 
     @property

@@ -137,7 +137,6 @@ class Golden:
 
     @property
     def keys(self) -> frozenset[str]:
-        """What it reports."""
         return frozenset(key for key, _ in self._any)
 
     def rule(self, reading: ComparedValue) -> Rule | None:

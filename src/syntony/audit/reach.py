@@ -28,8 +28,6 @@ TRACED = 3
 
 
 class HostNic(NamedTuple):
-    """A NIC as its host reports it."""
-
     host: str
     name: str
     address: str

@@ -36,8 +36,6 @@ CROSS_HOSTS_SAMPLED = 2
 
 
 class NicRequests(NamedTuple):
-    """The requests from one NIC to another."""
-
     src: str
     dst: str
     ports: int

@@ -108,7 +108,6 @@ EMPTY = Spec()
 
 
 def holds(rule: Rule, value: Value) -> bool:
-    """Whether a value is as a rule says."""
     if isinstance(rule, Range):
         return rule.holds(value)
     if isinstance(rule, tuple):

@@ -125,7 +125,6 @@ class SpeedHunt:
         return self._hunts[thing].named()
 
     def tested(self, thing: str) -> int:
-        """Tests with an outcome."""
         return self._hunts[thing].tested
 
     def untested(self, thing: str) -> tuple[str, ...]:

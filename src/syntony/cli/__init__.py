@@ -146,7 +146,8 @@ def run(args: Sequence[str]) -> int:
         _discard_output()
         return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - the outermost boundary
-        _trace(debug)
+        if debug:
+            traceback.print_exc()
         return _print_error(*_explain(error, debug=debug))
     return result if isinstance(result, int) else 0
 
@@ -182,17 +183,9 @@ def _wrong_command(error: click.ClickException) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     message = re.sub(r"^Invalid value for '{.*?}': ", "", error.format_message())  # of a choice
-    return _print_error(f"error: {message} {_help_hint(error)}", 2)
-
-
-def _help_hint(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"(see: {context.command_path if context else 'syntony'} --help)"
-
-
-def _trace(debug: bool) -> None:
-    if debug:
-        traceback.print_exc()
+    command = context.command_path if context else "syntony"
+    return _print_error(f"error: {message} (see: {command} --help)", 2)
 
 
 def _print_error(text: str, code: int) -> int:

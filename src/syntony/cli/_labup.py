@@ -16,7 +16,7 @@ from syntony.lab.client import Lab
 from syntony.lab.world import World
 
 if TYPE_CHECKING:
-    from syntony.lab.messages import LabFile, LabStatus
+    from syntony.lab.messages import LabFile
 
 
 PATHS_LATER = (
@@ -29,7 +29,7 @@ def bring_up(
     *,
     detach: bool,
     as_json: bool,
-    booted: Callable[[Lab, LabStatus], None] | None = None,
+    booted: Callable[[Lab], None] | None = None,
 ) -> None:
     """Bring a lab up; return when it is ready if detached, else print its events until it ends or
     Ctrl-C.
@@ -45,7 +45,7 @@ def bring_up(
         lab = Lab(world.directory)
         status = lab.status()
         if booted:
-            booted(lab, status)
+            booted(lab)
         took_s = time.monotonic() - began_s
         if detach:  # before anything is printed, which fails where nobody reads any more
             world.leave_running()

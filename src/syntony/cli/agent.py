@@ -17,7 +17,7 @@ from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
 from syntony.view.tables import plain_table
-from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
+from syntony.wire.messages import AgentStatus, FleetQuery
 from syntony.wire.parts import PartState
 
 if TYPE_CHECKING:
@@ -139,7 +139,11 @@ def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool)
     Example:
       syntony agent parts h3
     """
-    fleet = ask(target, FleetQuery(), until=_all_have_reported)
+    fleet = ask(
+        target,
+        FleetQuery(),
+        until=lambda it: bool(it.agents) and all(agent.parts for agent in it.agents),
+    )
     agents = [agent for agent in fleet.agents if host in {"", agent.host}]
     if not agents:
         if host:
@@ -152,10 +156,6 @@ def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool)
     else:
         _print_parts(agents, everything=bool(host))
     context.exit(1 if down else 3 if unknown else 0)
-
-
-def _all_have_reported(fleet: Fleet) -> bool:
-    return bool(fleet.agents) and all(agent.parts for agent in fleet.agents)
 
 
 def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:

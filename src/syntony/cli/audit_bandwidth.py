@@ -94,6 +94,7 @@ def bandwidth(
     from syntony.audit.speed_hunt import SpeedHunt
     from syntony.cli.audit_hosts import host_names
     from syntony.io.audit.pair_tests import PairTestOptions, PairTests
+    from syntony.lab.client import open_lab
 
     if bool(lab) == bool(hosts):
         raise UsageError("give one of --lab, --hosts")
@@ -101,7 +102,7 @@ def bandwidth(
         raise UsageError("a lab has no RDMA; --rdma needs --hosts")
     if not rdma and (gdr or gid is not None):
         raise UsageError("--gdr and --gid need --rdma with the NICs")
-    names = _lab_hosts(lab) if lab else host_names(hosts)
+    names = open_lab(lab).status().hosts if lab else host_names(hosts)
     if len(names) < 2:
         raise UsageError("pairs need two hosts or more")
     tests = PairTests(_where(lab, nic, ssh), seconds)
@@ -129,12 +130,6 @@ def _checks(gdr: bool) -> tuple[str, ...]:
     from syntony.io.audit.pair_tests import BANDWIDTH, GPU_DIRECT
 
     return (_QUEUE_PAIRS, BANDWIDTH, *((GPU_DIRECT,) if gdr else ()))
-
-
-def _lab_hosts(lab: str) -> tuple[str, ...]:
-    from syntony.lab.client import open_lab
-
-    return tuple(open_lab(lab).status().hosts)
 
 
 def _where(lab: str | None, nic: str, ssh: tuple[str, ...]) -> RankStarter:

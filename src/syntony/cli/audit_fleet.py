@@ -44,7 +44,6 @@ class NetworkOptions(NamedTuple):
     deadline_ns: int
 
     def requested(self) -> SurveyOptions:
-        """The survey options that follow."""
         from syntony.io.audit.survey import SurveyOptions
 
         return SurveyOptions(self.ports, self.rounds, self.load, self.deadline_ns)
@@ -172,7 +171,7 @@ def network_verdicts(
     from syntony.audit.spec import limits
     from syntony.io.audit.survey import survey
 
-    patterns = options_patterns(reached.nics)
+    patterns = reached.nics.replace(",", " ").split()
     seen = survey(reached.hosts, reached.argv, patterns, options.requested(), step)
     step("one-way delays and routing tables")
     delays = _delays(reached.delays) if reached.delays else {}
@@ -180,11 +179,6 @@ def network_verdicts(
     found = list(judge(seen, reached.topology, delays, limits(spec, [CrossRails])))
     found += judge_routes([*tables, *seen.tables], reached.topology, silent)
     return found, seen
-
-
-def options_patterns(text: str) -> Sequence[str]:
-    """Several patterns in one option."""
-    return [word for word in text.replace(",", " ").split() if word]
 
 
 def _tables(

@@ -43,8 +43,6 @@ _TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be ch
 
 
 class _Requested(msgspec.Struct, frozen=True, kw_only=True):
-    """The options, as given."""
-
     hosts: str
     lab: str | None
     local: int

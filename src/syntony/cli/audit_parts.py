@@ -240,8 +240,11 @@ def _network(todo: ChosenChecks, options: PartOptions, step: Step) -> list[Resul
     reported: Mapping[str, str] = {}
     why = _unreached(sources)
     if why:
-        found = skipped([*NETWORK], why)
-        found = [each for each in found if not _is_cabling(each.check)]
+        found = [
+            each
+            for each in skipped([*NETWORK], why)
+            if each.check == "be.topo.routes" or not each.check.startswith("be.topo.")
+        ]
     else:
         reached = _reached(sources, options.network)
         found, seen = network_verdicts(reached, options.network, sources.spec, step)
@@ -252,10 +255,6 @@ def _network(todo: ChosenChecks, options: PartOptions, step: Step) -> list[Resul
         reported = seen.lldp
     step("cabling")
     return found + cabling_verdicts(options.cabling, reported)
-
-
-def _is_cabling(check: str) -> bool:
-    return check.startswith("be.topo.") and check != "be.topo.routes"
 
 
 def _unreached(sources: Sources) -> str:

@@ -233,17 +233,13 @@ def collect(
         if bar is None and messages.is_terminal:
             bar = stack.enter_context(Progress(console=messages.rich, transient=True))
         if bar is not None:
-            task = bar.add_task("auditing", total=_how_many(sources, done))
+            known = max(1, len(sources.roots) + len(set(sources.hosts) - done))
+            total = None if sources.agents or sources.replays else known
+            task = bar.add_task("auditing", total=total)
             step = lambda: bar.advance(task)  # noqa: E731
         for report in _reports(sources, done):
             step()
             yield report
-
-
-def _how_many(sources: Sources, done: frozenset[str]) -> int | None:
-    if sources.agents or sources.replays:
-        return None
-    return max(1, len(sources.roots) + len(set(sources.hosts) - done))
 
 
 def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:

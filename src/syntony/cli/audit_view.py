@@ -19,6 +19,8 @@ _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.NOT_COMPARED: "dim", Status.SKIP: "dim"}  # fmt: skip
 _MARKS = {Status.PASS: "✓", Status.FAIL: "✗", Status.WARN: "!", Status.UNKNOWN: "?",
           Status.NOT_COMPARED: "=", Status.SKIP: "–"}  # fmt: skip
+_QUIET = frozenset({Status.PASS, Status.NOT_COMPARED, Status.SKIP})
+"""Verdicts that are not shown unless all are asked for."""
 _NAMED = 6
 """Hosts of a group that are shown by name."""
 _FEW = 8
@@ -56,7 +58,7 @@ class _Reported:
                 self.idle.setdefault(section, result.evidence)
             if result.status is Status.FAIL:
                 self.failures.append(result)
-            if everything or _is_notable(result):
+            if everything or result.status not in _QUIET:
                 self.shown[section][host].append(result)
             yield result
 
@@ -137,7 +139,11 @@ def _add_hosts(
 ) -> None:
     named = ", ".join(hosts[:_NAMED]) + (" …" if len(hosts) > _NAMED else "")
     several = f" ({len(hosts)} hosts, each)" if len(hosts) > 1 else ""
-    branch = twig.add(lazy_rich.Text.assemble(f"{named}{several}  ", _counts(said)))
+    branch = twig.add(
+        lazy_rich.Text.assemble(
+            f"{named}{several}  ", _counted(Counter(each.status for each in said))
+        )
+    )
     shown = worst_first(said)
     for result in shown if everything else shown[:_FEW]:
         branch.add(_line(result))
@@ -161,10 +167,6 @@ def _line(result: Result) -> lazy_rich.Text:
     return text
 
 
-def _counts(results: Iterable[Result]) -> lazy_rich.Text:
-    return _counted(Counter(result.status for result in results))
-
-
 def _counted(total: Counter[Status]) -> lazy_rich.Text:
     text = lazy_rich.Text()
     for status in ORDER:
@@ -184,7 +186,3 @@ def _cell(text: str) -> lazy_rich.Text:
     word = text.rpartition(" ")[2]
     known = [status for status in Status if str(status) == word]
     return lazy_rich.Text(text, style=_STYLES[known[0]] if known else "")
-
-
-def _is_notable(result: Result) -> bool:
-    return result.status not in {Status.PASS, Status.NOT_COMPARED, Status.SKIP}

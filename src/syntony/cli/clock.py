@@ -127,7 +127,6 @@ def status(
 def _judged(
     target: FleetTarget, warn: str | None, critical: str | None
 ) -> tuple[tuple[Timeline, ...], list[ClockReading], ClockVerdict]:
-    """Timelines, the state of every clock, and the verdict on all."""
     warn_ns, critical_ns = _limit_ns(warn), _limit_ns(critical)
     if warn_ns > critical_ns:
         raise UsageError(f"--warn {warn} is above --critical {critical}")
@@ -194,12 +193,15 @@ def history(
     rows = SUMMARY_SAMPLES if every else HISTORY_LINES
     step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
     query = ClockHistoryQuery(node=node or "", window_ns=window_ns, step_ns=step_ns)
-    known = _clock_names(target)
+    lines, expected = _clocks(target)
+    known = expected | {line.node for line in lines}
     # A clock that is gone may have a history; for one that never existed, do not wait.
     waiting = every or node in known
     answer = ask(target, query, until=lambda got: bool(got.samples) or not waiting)
     if node is not None and not answer.samples:
-        raise _no_history(known, node, since)
+        if node in known:
+            raise UsageError(f"nothing is stored of clock {node} in the last {since}")
+        raise unknown_clock(node, known)
     age_ns = _age_ns(answer)
     if age_ns and age_ns < window_ns - window_ns // rows:
         messages.print(
@@ -283,21 +285,10 @@ def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     return lines, clocks
 
 
-def _clock_names(target: FleetTarget) -> frozenset[str]:
-    lines, expected = _clocks(target)
-    return expected | {line.node for line in lines}
-
-
 def _age_ns(answer: ClockHistory) -> int:
     """How long before the newest sample the stored data begin; 0: not known."""
     newest_ns = max((sample.ts_ns for sample in answer.samples), default=0)
     return newest_ns - answer.first_ns if answer.first_ns else 0
-
-
-def _no_history(known: frozenset[str], node: str, since: str) -> UsageError:
-    if node in known:
-        return UsageError(f"nothing is stored of clock {node} in the last {since}")
-    return unknown_clock(node, known)
 
 
 def _limit_ns(text: str | None) -> float:

@@ -13,7 +13,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import DAY_NS, NicRef, S, parse_duration_ns
-from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
+from syntony.wire.clocks import ClockHistoryQuery
 from syntony.wire.probes import MatrixQuery, SeriesPoint, SeriesQuery
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _report(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) -
 
     with messages.status("asking the controller"):
         query = ClockHistoryQuery(window_ns=window_ns)
-        clocks = ask(target, query, until=_reported, timeout_ns=PATIENCE_NS)
+        clocks = ask(target, query, until=lambda it: bool(it.samples), timeout_ns=PATIENCE_NS)
         points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
     name, truth = _truth(target)
     return summarize_clocks(name, clocks.samples, clocks.step_ns, points, truth)
@@ -123,10 +123,6 @@ def _delays(
             raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
         points += found
     return tuple(points)
-
-
-def _reported(answer: ClockHistory) -> bool:
-    return bool(answer.samples)
 
 
 def _truth(target: FleetTarget) -> tuple[str, dict[str, Callable[[int], int]] | None]:

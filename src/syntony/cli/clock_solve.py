@@ -8,12 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from syntony.cli.output import console, json_option, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json, shown_ns
 from syntony.cli.parquet import as_arrays, read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
-from syntony.model import ClockState, format_ns, parse_duration_ns
+from syntony.model import ClockState, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 
@@ -101,18 +101,14 @@ def _table(result: WindowResult) -> lazy_rich.Table:
         table.add_row(
             node.node,
             node.state,
-            _time(node.offset_ns),
+            shown_ns(node.offset_ns),
             "" if node.drift_ppb is None else f"{node.drift_ppb:.1f}",
-            _time(node.sigma_ns),
-            _time(node.bound_ns),
+            shown_ns(node.sigma_ns),
+            shown_ns(node.bound_ns),
             *((node.component,) if several else ()),
             node.reason,
         )
     return table
-
-
-def _time(value_ns: float | None) -> str:
-    return "" if value_ns is None else format_ns(value_ns)
 
 
 def _exit_code(result: WindowResult) -> int:

@@ -27,7 +27,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def access(self) -> Access:
-        """The credentials for it."""
         from syntony.client import Access
 
         return Access(self.token, self.ca, self.cert, self.key)

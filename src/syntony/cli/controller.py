@@ -157,29 +157,25 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from syntony.controller.config import ControllerConfig
+    from syntony.io.log_limit import log_to_stderr
 
     config = load_config(config_path, ControllerConfig)
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level.upper(), "%(asctime)s %(levelname)s %(name)s %(message)s")
     for module in NEEDS:
         if importlib.util.find_spec(module) is None:
             how = install_command(module)
             raise MissingError(f"the controller needs {module}; install it with: {how}")
-    from syntony.clock.anchored import AnchoredSolver
-    from syntony.clock.anchors import Anchor
     from syntony.controller.gateway_server import check_gateway
     from syntony.controller.main import run, run_gateway
-    from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
     check_gateway(config)
-    anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
         if config.gateway:
             run_gateway(config, store, _gateway_api(config))
             return
-        solver = AnchoredSolver(anchors, config.utc_step_ns)
-        run(config, store, make_plan, solver, _api(config))
+        run(config, store, _api(config))
     finally:
         store.close()
 
@@ -199,9 +195,3 @@ def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
     from syntony.api.serve import gateway_api
 
     return gateway_api
-
-
-def _log_to_stderr(level: str) -> None:
-    from syntony.io.log_limit import log_to_stderr
-
-    log_to_stderr(level.upper(), "%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -136,7 +136,6 @@ def command(
 
 
 def _table(reports: list[CostReport]) -> lazy_rich.Table:
-    """A column for each size."""
     table = plain_table("GPUs", *(f">{each.assumed.gpus:,}" for each in reports))
     for label, cell in _rows(reports[0]):
         table.add_row(label, *map(cell, reports))

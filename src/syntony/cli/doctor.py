@@ -45,11 +45,12 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
       syntony doctor --json
       syntony doctor --for agent
     """
+    from syntony.cli import doctor_host
     from syntony.lab.doctor import conclusion, examine, exit_code
 
     if config is not None and role == "lab":
         raise UsageError("--config goes with --for agent or --for controller")
-    checks = examine() if role == "lab" else _of_host(role, config)
+    checks = examine() if role == "lab" else list(doctor_host.examine(role, config))
     if as_json:
         click.echo(msgspec.json.encode(checks))
     else:
@@ -57,16 +58,8 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
     if role == "lab":
         click.echo(conclusion(checks), err=True)
     else:
-        from syntony.cli import doctor_host
-
         doctor_host.hint(checks)
     ctx.exit(exit_code(checks))
-
-
-def _of_host(role: str, config: str | None) -> list[LabRequirement]:
-    from syntony.cli import doctor_host
-
-    return list(doctor_host.examine(role, config))
 
 
 def _show(checks: list[LabRequirement]) -> None:

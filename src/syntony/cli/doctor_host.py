@@ -79,28 +79,9 @@ def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
     """
     file = path or CONFIG[role]
     try:
-        steps = _agent(file) if role == "agent" else _controller(file)
-        for step in steps:
-            try:
-                yield LabRequirement(name=step.name, level=RequirementLevel.OK, detail=step.look())
-            except StepDoubtfulError as doubt:
-                yield LabRequirement(
-                    name=step.name, level=RequirementLevel.WARNING, detail=str(doubt),
-                    remedy=doubt.remedy or step.remedy,
-                )  # fmt: skip
-            except StepNotDoneError as lack:
-                remedy = lack.remedy or step.remedy
-                yield LabRequirement(
-                    name=step.name, level=RequirementLevel.MISSING, detail=str(lack), remedy=remedy
-                )
-                return
-            except SyntonyError as error:
-                yield LabRequirement(
-                    name=step.name,
-                    level=RequirementLevel.MISSING,
-                    detail=str(error),
-                    remedy=step.remedy,
-                )
+        for step in _agent(file) if role == "agent" else _controller(file):
+            yield (found := _checked(step))
+            if found.level is RequirementLevel.MISSING:
                 return
     except SyntonyError as error:
         remedy = f"edit {file}, then: syntony config check {file}"
@@ -108,9 +89,18 @@ def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
             remedy = _AS_ROOT
         elif not Path(file).exists():
             remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
-        yield LabRequirement(
-            name="configuration", level=RequirementLevel.MISSING, detail=str(error), remedy=remedy
-        )
+        yield LabRequirement("configuration", RequirementLevel.MISSING, str(error), remedy)
+
+
+def _checked(step: DoctorStep) -> LabRequirement:
+    try:
+        return LabRequirement(step.name, RequirementLevel.OK, step.look())
+    except StepNotDoneError as lack:
+        doubtful = isinstance(lack, StepDoubtfulError)
+        level = RequirementLevel.WARNING if doubtful else RequirementLevel.MISSING
+        return LabRequirement(step.name, level, str(lack), lack.remedy or step.remedy)
+    except SyntonyError as error:
+        return LabRequirement(step.name, RequirementLevel.MISSING, str(error), step.remedy)
 
 
 def _agent(file: str) -> Iterator[DoctorStep]:

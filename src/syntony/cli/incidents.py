@@ -106,7 +106,7 @@ def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json:
     """
     _act(
         target,
-        IncidentAction(number=number, what="ack", by=_operator(by), comment=comment),
+        IncidentAction(number=number, what="ack", by=by or user_name(), comment=comment),
         as_json,
     )
 
@@ -122,7 +122,7 @@ def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> 
     Example:
       syntony incidents resolve 1
     """
-    _act(target, IncidentAction(number=number, what="resolve", by=_operator(by)), as_json)
+    _act(target, IncidentAction(number=number, what="resolve", by=by or user_name()), as_json)
 
 
 @command.command()
@@ -178,7 +178,7 @@ def silence(
             subject=subject,
             in_ns=parse_duration_ns(begins),
             for_ns=parse_duration_ns(lasts) if lasts else 0,
-            by=_operator(by),
+            by=by or user_name(),
             comment=comment,
             end=end,
         )
@@ -257,7 +257,3 @@ def _print_list(reply: IncidentsReply, nothing: str) -> None:
     console.print(table if table.row_count else nothing)
     if reply.waiting:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
-
-
-def _operator(by: str | None) -> str:
-    return by or user_name()

@@ -10,8 +10,7 @@ from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
-from syntony.model import format_ns
+from syntony.cli.output import console, messages, print_json, shown_ns
 from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def _cells(line: FlowLine) -> list[str]:
     return [
         line.flow,
         *(
-            "" if value is None else format_ns(value)
+            shown_ns(value)
             for value in (
                 line.one_way_ns,
                 line.worst_one_way_ns,

@@ -14,7 +14,7 @@ from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, messages, print_json, shown_ns
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.model.names import did_you_mean, some
@@ -188,20 +188,18 @@ def _top_table(lines: list[JobLine]) -> lazy_rich.Table:
         "job", ">ranks", ">step", "slowest rank", "worst flow", "median flow", "verdict"
     )
     for each in lines:
-        late = "" if each.slowest_rank is None else f"{each.slowest_rank}: +{_short(each.late_ns)}"
-        flow = f"{each.worst_flow} {_short(each.worst_ns)}" if each.worst_flow else ""
+        late = (
+            "" if each.slowest_rank is None else f"{each.slowest_rank}: +{shown_ns(each.late_ns)}"
+        )
+        flow = f"{each.worst_flow} {shown_ns(each.worst_ns)}" if each.worst_flow else ""
         verdict = f"{each.verdict} {each.subject}" if each.verdict else each.error
         more = f" and {each.others} more" if each.others else ""
         table.add_row(
             lazy_rich.Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
-            _short(each.step_ns), late, lazy_rich.Text(clean(flow)), _short(each.usual_ns),
+            shown_ns(each.step_ns), late, lazy_rich.Text(clean(flow)), shown_ns(each.usual_ns),
             lazy_rich.Text(clean(verdict) + more),
         )  # fmt: skip
     return table
-
-
-def _short(value_ns: float | None) -> str:
-    return "" if value_ns is None else format_ns(value_ns)
 
 
 def _ask(target: FleetTarget, window_ns: int) -> Jobs:

@@ -173,7 +173,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         raise UsageError(f"no ports below {root / 'sys/class'}; give the root of a tree with /sys")
     shown = [port for port in ports if everything or port.role is not LinkRole.VIRTUAL]
     if as_json:
-        print_json([_snapshot_plain(port) for port in shown])
+        print_json([port._asdict() | {"rate": port.rate and port.rate._asdict()} for port in shown])
     else:
         console.print(_local_table(shown))
         for line in _notable(shown):
@@ -321,10 +321,6 @@ def _counter_line(counter: LinkCounter, value: int | None, names: Sequence[str])
     least = "at least " if counter.ceiling is not None and value >= counter.ceiling else ""
     where = "" if counter.suspect is Side.NONE else f"; look at the {counter.suspect}"
     return lazy_rich.Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
-
-
-def _snapshot_plain(port: PortSnapshot) -> dict[str, object]:
-    return port._asdict() | {"rate": port.rate._asdict() if port.rate else None}
 
 
 def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> lazy_rich.Table:

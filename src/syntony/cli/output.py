@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from syntony.model import S
+from syntony.model import S, format_ns
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -69,6 +69,11 @@ messages = Printer(stderr=True)
 def print_json(data: Any) -> None:
     """One JSON document on stdout; records become objects."""
     console.file.write(json.dumps(data, indent=2, default=msgspec.to_builtins) + "\n")
+
+
+def shown_ns(value_ns: float | None) -> str:
+    """A duration for people; empty if unknown."""
+    return "" if value_ns is None else format_ns(value_ns)
 
 
 def civil_time(at_ns: int) -> str:

@@ -14,7 +14,6 @@ from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 from syntony.wire.failover import (
     ConnectionsQuery,
-    FleetConnections,
     HostPaths,
     ProcessFlowView,
     ProcessView,
@@ -39,7 +38,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     Example:
       syntony paths --job train-7
     """
-    answer = ask(target, ConnectionsQuery(job=job, host=host), until=_reported)
+    answer = ask(target, ConnectionsQuery(job=job, host=host), until=lambda it: bool(it.hosts))
     if not any(each.report.connections or each.report.processes for each in answer.hosts):
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
@@ -56,10 +55,6 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
         _remark(each)
     if not table.row_count and not any(each.report.processes for each in answer.hosts):
         messages.print("no connection of a managed job; start one with `syntony run -- COMMAND`")
-
-
-def _reported(answer: FleetConnections) -> bool:
-    return bool(answer.hosts)
 
 
 def _add(table: lazy_rich.Table, host: HostPaths) -> None:

@@ -15,7 +15,6 @@ from syntony.view import lazy_rich
 from syntony.view.tables import duration, plain_table
 from syntony.wire.sla import (
     QueuesQuery,
-    SlaChecked,
     SlaCheckQuery,
     SlaReport,
     SlaReportQuery,
@@ -63,7 +62,7 @@ def check(
       syntony sla check h3 --json
     """
     query = SlaCheckQuery(host=host, window_ns=parse_duration_ns(window))
-    found = ask(target, query, until=_measured)
+    found = ask(target, query, until=lambda it: it.status is not SlaStatus.UNKNOWN)
     if as_json:
         print_json(found)
     else:
@@ -76,10 +75,6 @@ def check(
             table.add_row(item.check, item.subject, status, item.detail)
         console.print(table)
     context.exit(_CODES[found.status])
-
-
-def _measured(found: SlaChecked) -> bool:
-    return found.status is not SlaStatus.UNKNOWN
 
 
 @command.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +16,6 @@ from syntony.lab.rates import parse_rate_bps
 from syntony.lab.verbs.boot import wait_for_machines
 from syntony.lab.verbs.image import image
 from syntony.lab.world import new_lab
-
-if TYPE_CHECKING:
-    from syntony.lab.messages import LabStatus
 
 DEFAULT_NAME = "verbs"
 
@@ -73,10 +70,10 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
         options={"probe_interval_ns": options["probe_interval_ms"] * 1_000_000},
         image=str(image()),
     )
-    bring_up(file, detach=detach, as_json=as_json, booted=_booted)
+    bring_up(file, detach=detach, as_json=as_json, booted=_await)
 
 
-def _booted(lab: Lab, _status: LabStatus) -> None:
+def _await(lab: Lab) -> None:
     wait_for_machines(lab, lambda text: click.echo(text, err=True))
 
 

@@ -133,7 +133,6 @@ class AgentHub:
         """The HTTP API, once it is served."""
 
     def refused(self) -> None:
-        """An agent was refused."""
         self._services.fleet.refused += 1
 
     def check(self, hello: Hello) -> None:

@@ -47,8 +47,6 @@ _NAMED = 4
 
 
 class _Run:
-    """One audit."""
-
     def __init__(self, hosts: int, waiting: Collection[str], by: str, until_ns: int) -> None:
         self.hosts = hosts
         self.waiting = set(waiting)

@@ -240,7 +240,6 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def detail_ns(self) -> int:
-        """`detail_retention` in ns."""
         return parse_duration_ns(self.detail_retention)
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.ingest import BatchOutcome
 from syntony.fabric.learn import FIRST_NS, FLEET_NS, INTERVAL_NS
-from syntony.mesh.plan import MeshNic, over_verbs
+from syntony.mesh.plan import MeshNic, make_plan, over_verbs
 from syntony.model import MS, NicRef, S
 from syntony.model.names import host_of, nic_number
 from syntony.wire.messages import Hello, NicInfo
@@ -38,21 +38,6 @@ class AddressOwners(msgspec.Struct, frozen=True):
     """Address → the host that has it, as stored for the next controller."""
 
     hosts: dict[str, str]
-
-
-class Planner(Protocol):
-    """`syntony.mesh.plan.make_plan`."""
-
-    def __call__(
-        self,
-        nics: Sequence[MeshNic],
-        *,
-        peers: int,
-        ecmp_paths: int,
-        interval_ns: int,
-        seed: int,
-        further: Iterable[tuple[NicRef, NicRef]] = (),
-    ) -> dict[str, tuple[ProbeFlow, ...]]: ...
 
 
 class Member:
@@ -137,10 +122,9 @@ class Fleet:
 
     Args:
         config: mesh settings.
-        planner: makes the flows.
     """
 
-    def __init__(self, config: ControllerConfig, planner: Planner) -> None:
+    def __init__(self, config: ControllerConfig) -> None:
         self.members: dict[str, Member] = {}
         self.mesh = PlannedMesh(0, {}, {}, {}, {}, {})
         self.refused = 0
@@ -154,7 +138,6 @@ class Fleet:
         """Address → the host that has it by the plan in force; for hosts of the previous
         controller's plan that are not back yet, by that plan."""
         self._config = config
-        self._planner = planner
         self._nic_ids: dict[NicRef, int] = {}
         self._taken: set[int] = set()
         self._due_ns: int | None = None
@@ -281,7 +264,7 @@ class Fleet:
         }
         nics = self._without_contested(nics)
         config = self._config
-        flows = self._planner(
+        flows = make_plan(
             list(nics.values()),
             peers=config.mesh_peers,
             ecmp_paths=config.ecmp_paths,
@@ -449,7 +432,6 @@ def _kept(plan: Plan, before: Plan | None) -> Plan:
 
 
 def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
-    """Every address → the NICs that have it."""
     found: dict[str, list[NicRef]] = defaultdict(list)
     for ref, nic in nics.items():
         for address in dict.fromkeys((nic.address, *nic.others)):
@@ -458,7 +440,6 @@ def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
 
 
 def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:
-    """Per host: the NICs that probe it."""
     sources: dict[str, set[NicRef]] = defaultdict(set)
     for host, mine in flows.items():
         for src, dst in {(flow.src, flow.dst) for flow in mine}:

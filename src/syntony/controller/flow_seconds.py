@@ -80,8 +80,6 @@ _NO_FIELDS = np.zeros((2, 0), np.int64)
 
 
 class _DirectionRows(NamedTuple):
-    """Rows of one direction."""
-
     rows: Index
     flows: Index
     """The place of the flow of each row."""

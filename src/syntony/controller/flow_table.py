@@ -48,8 +48,6 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class FlowEntry:
-    """One flow."""
-
     flow_id: str
     host: str
     """The host that opened the connection."""
@@ -361,7 +359,6 @@ def _nic_rates(topology: Topology | None) -> dict[str, float]:
 
 
 def _nic_cables(topology: Topology | None) -> dict[str, tuple[str, str]]:
-    """NIC → the links from it and to it."""
     return {
         nic: (f"{nic}{ARROW}{far}", f"{far}{ARROW}{nic}")
         for cable in (topology.cables if topology is not None else ())

@@ -200,7 +200,6 @@ class Gateway:
             raise UsageError(why)
 
     def refused(self) -> None:
-        """An agent was refused."""
         self.refused_agents += 1
 
     def check(self, hello: Hello) -> None:
@@ -216,7 +215,6 @@ class Gateway:
         return encode(message)
 
     def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
-        """An agent has attached."""
         host = session.host
         if (previous := self._sessions.get(host)) is not None:
             self._end(previous)

@@ -182,7 +182,6 @@ class _Exporter(NamedTuple):
     certificate: ServerCertificate
 
     async def sheet(self) -> Sheet:
-        """One page."""
         sheet, gateway = new_sheet("gateway"), self.gateway
         left_ns = max(0, self.certificate.validity.expires_ns - civil_now())
         sheet.put("certificate_expiry_seconds", left_ns / S)

@@ -270,8 +270,6 @@ class _Messages:
 
 
 class _Link:
-    """One stream of a gateway."""
-
     def __init__(
         self,
         gateway: AttachedGateway,
@@ -306,7 +304,6 @@ class _Link:
         self._writer.post(message)
 
     def send_revocations(self, revocations: Revocations) -> None:
-        """Send the revocations."""
         if revocations != self._sent_revocations:
             self._sent_revocations = revocations
             self._writer.post(revocations)

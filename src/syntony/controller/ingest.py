@@ -124,7 +124,6 @@ class BatchOutcome(NamedTuple):
         return self.host, self.stream, self.seq
 
     def as_refused(self) -> BatchOutcome:
-        """The same batch, refused."""
         return self._replace(newest_ns=0, probes_per_s=None, paths_from_ns=None)
 
     @property

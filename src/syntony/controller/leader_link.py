@@ -97,7 +97,6 @@ class LeaderLink:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a leader."""
         return self._writer is not None
 
     @property

@@ -54,7 +54,6 @@ class Leadership:
 
     @property
     def epoch(self) -> int:
-        """Epoch of this controller."""
         return self._state.epoch
 
     def status(self, agents: int, gateways: tuple[GatewayStatus, ...] = ()) -> ControllerStatus:

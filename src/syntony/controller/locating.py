@@ -169,7 +169,6 @@ class LocateLoop:
         return len(self._book)
 
     def paths(self) -> tuple[LearntPath, ...]:
-        """Every learnt path."""
         ways = self._book.known()
         return tuple(
             LearntPath(

@@ -16,8 +16,6 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class LoopCount:
-    """Counters of one loop."""
-
     def __init__(self) -> None:
         self.runs = 0
         self.failures = 0
@@ -42,8 +40,6 @@ def storing(
 
 
 class Loops:
-    """The loops by name."""
-
     def __init__(self) -> None:
         self.counts: dict[str, LoopCount] = {}
 

@@ -13,11 +13,9 @@ from typing import Any
 
 from syntony.controller.api_hub import OpenApi
 from syntony.controller.config import ControllerConfig
-from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
 from syntony.controller.server import Controller
-from syntony.controller.solve import Solver
 from syntony.io import descriptors
 from syntony.io.log_limit import bugs_logged
 from syntony.store import Store
@@ -81,11 +79,9 @@ def leave_out_pandas() -> None:
         sys.meta_path.remove(_NoPandas)
 
 
-def run(
-    config: ControllerConfig, store: Store, planner: Planner, solver: Solver, api: OpenApi | None
-) -> None:
+def run(config: ControllerConfig, store: Store, api: OpenApi | None) -> None:
     """A leader's main loop, see `Controller`; returns after SIGTERM or SIGINT."""
-    _run(lambda: Controller(config, store, planner, solver, api).serve())
+    _run(lambda: Controller(config, store, api).serve())
 
 
 def run_gateway(config: ControllerConfig, store: Store, api: OpenGatewayApi | None) -> None:

@@ -271,8 +271,6 @@ def check_receiver(receiver: Receiver) -> None:
 
 
 class _Outgoing:
-    """One receiver and its state."""
-
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
         secret = _read(receiver, receiver.secret_file)
@@ -346,7 +344,6 @@ def _fires(incident: Incident, fleet_ns: int) -> bool:
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
-    """One HTTP POST."""
     sent = {"Content-Type": "application/json", **headers}
     try:
         answer = http_request("POST", url, body, sent, most_bytes=300)

@@ -60,7 +60,6 @@ class ControllerPorts:
             await each.start()
 
     async def close(self) -> None:
-        """Close every connection."""
         if self.api is not None:
             await asyncio.to_thread(self.api.stop)
         if self._scraping is not None:

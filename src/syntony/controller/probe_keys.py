@@ -99,7 +99,6 @@ class ProbeKeyDistribution:
         self._send((*changed, *(host for host in before if host not in self._pairs)))
 
     def attached(self, host: str) -> None:
-        """An agent has attached."""
         self._unkept |= self._rotation.attached(host)
         self._joined.add(host)
         self._send((host,))
@@ -143,7 +142,6 @@ class ProbeKeyDistribution:
         return self.status()
 
     def status(self) -> KeysStatus:
-        """Status of the rotation."""
         ring = self._rotation.ring
         return KeysStatus(
             epochs=ring.epochs,

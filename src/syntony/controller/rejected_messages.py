@@ -62,7 +62,6 @@ class RejectedMessages:
         self.forget(message)
 
     def forget(self, message: QueuedMessage) -> None:
-        """A message is finished."""
         self._by_incident.pop(message.incident, None)
 
     def reject(self, message: QueuedMessage, now_ns: int) -> bool:

@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
+from syntony.clock.anchored import AnchoredSolver
+from syntony.clock.anchors import Anchor
 from syntony.controller.access_tokens import AccessControl
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
@@ -17,7 +19,7 @@ from syntony.controller.complete_seconds import last_complete
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.enrolment_service import ENFORCE_INTERVAL_NS, EnrolmentService
-from syntony.controller.fleet import AddressOwners, Fleet, Planner
+from syntony.controller.fleet import AddressOwners, Fleet
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
@@ -48,7 +50,7 @@ from syntony.controller.service import FleetService
 from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
 from syntony.controller.sla import SlaService
-from syntony.controller.solve import Solved, SolveLoop, Solver
+from syntony.controller.solve import Solved, SolveLoop
 from syntony.controller.stored_past import AGAIN_NS, StoredPast
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
@@ -94,8 +96,6 @@ class Controller:
     Args:
         config: where to listen, certificates, mesh.
         store: open; its opener closes it.
-        planner: `syntony.mesh.plan.make_plan`.
-        solver: `syntony.clock.anchored.AnchoredSolver`.
         open_api: `syntony.api.serve.leader_api`; None: no API, whatever is configured.
 
     Raises:
@@ -103,12 +103,7 @@ class Controller:
     """
 
     def __init__(
-        self,
-        config: ControllerConfig,
-        store: Store,
-        planner: Planner,
-        solver: Solver,
-        open_api: OpenApi | None = None,
+        self, config: ControllerConfig, store: Store, open_api: OpenApi | None = None
     ) -> None:
         self._config, self._open_api = config, open_api
         self._store = store
@@ -116,11 +111,12 @@ class Controller:
         self._lease = LeaseWatch(self._state, self._end, self._release)
         self._stop = asyncio.Event()
         self._ended_by: StateError | None = None
-        self._fleet = Fleet(config, planner)
+        self._fleet = Fleet(config)
         self._owners = Document(self._state, "NIC addresses", AddressOwners)
         self._stored_owners: dict[str, str] = {}
+        anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
         self._solving = SolveLoop(
-            solver,
+            AnchoredSolver(anchors, config.utc_step_ns),
             self._fleet.is_clock,
             [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()],
         )

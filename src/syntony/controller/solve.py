@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
-from syntony.clock.anchored import FleetMemory
+from syntony.clock.anchored import AnchoredSolver, FleetMemory
 from syntony.controller.batches import BatchPiece
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.own_rows import OwnRows
@@ -16,28 +15,6 @@ from syntony.wire.tables import CLOCK
 
 SOLVE_INTERVAL_NS = 1 * S
 """A clock's drift stays valid far longer; shorter intervals would send agents the same again."""
-
-
-class Solver(Protocol):
-    """`syntony.clock.anchored.AnchoredSolver`."""
-
-    @property
-    def utc(self) -> Utc | None: ...
-
-    @property
-    def stepped_ns(self) -> int: ...
-
-    def add_readings(self, readings: Iterable[UtcReading]) -> None: ...
-
-    def memory(self) -> FleetMemory: ...
-
-    def inherit(self, memory: FleetMemory) -> None: ...
-
-    def update(
-        self, edges: Sequence[Edge], now_ns: int, epochs: Mapping[str, int] | None = None
-    ) -> None: ...
-
-    def solve(self, now_ns: int) -> tuple[Timeline, ...]: ...
 
 
 class SolveLoop:
@@ -51,7 +28,10 @@ class SolveLoop:
     """
 
     def __init__(
-        self, solver: Solver, is_clock: Callable[[str], bool], true: Sequence[SyntheticClock] = ()
+        self,
+        solver: AnchoredSolver,
+        is_clock: Callable[[str], bool],
+        true: Sequence[SyntheticClock] = (),
     ) -> None:
         self.timelines: tuple[Timeline, ...] = ()
         """Of all clocks, but for those that nothing measures and the fleet no longer has: of NICs

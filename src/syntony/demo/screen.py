@@ -67,12 +67,10 @@ class LiveScreen(Screen):
         self._live.stop()
 
     def show(self, scene: FleetScene) -> None:
-        """The fleet as it is now."""
         self._live.update(draw(scene, width=self.console.width), refresh=True)
 
 
 def draw(scene: FleetScene, *, width: int) -> RenderableType:
-    """The scene as one panel."""
     facts = Table.grid(padding=(0, 3))
     facts.add_row(
         f"agents [b]{scene.agents}/{scene.hosts}[/]",

@@ -128,7 +128,6 @@ class Stage:
             self.watch(S)
 
     def scene(self) -> FleetScene:
-        """The fleet as it is now."""
         try:
             fleet = ask(self._target, FleetQuery())
             cells = self.matrix(SCENE_WINDOW_NS)

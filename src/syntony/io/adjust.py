@@ -141,6 +141,5 @@ class ChronySocket:
 
 
 def sock_sample(local_ns: int, behind_ns: float) -> bytes:
-    """One sample for chronyd."""
     seconds, rest_ns = divmod(local_ns, S)
     return _SAMPLE.pack(seconds, rest_ns // 1000, behind_ns / 1e9, 0, 0, 0, _SAMPLE_MAGIC)

@@ -48,7 +48,6 @@ class AmdGpus:
         return [self._gpu(index, handle) for index, handle in enumerate(handles)]
 
     def wait(self, seconds: float) -> None:
-        """Until then."""
         time.sleep(seconds)
 
     def _gpu(self, index: int, handle: Any) -> GpuReading:

@@ -31,9 +31,7 @@ class ClockSource(Protocol):
         steps (CLOCK_MONOTONIC) or slews (CLOCK_MONOTONIC_RAW)."""
         ...
 
-    def now_ns(self) -> int:
-        """Its reading."""
-        ...
+    def now_ns(self) -> int: ...
 
     def wait_for_step(self, timeout_s: float) -> bool:
         """Sleep until the clock is set, at most so long. Whether it was. One thread only."""
@@ -128,7 +126,6 @@ class SyntheticClock:
         return self._handle
 
     def now_ns(self) -> int:
-        """This clock's reading now."""
         return int(self._library.syn_clock_now(self._handle))
 
     def map_ns(self, real_ns: int) -> int:

@@ -71,7 +71,6 @@ class NativeColouring:
         _check(library().syn_colouring_remove(self._handle, pointer, len(flow)), "remove")
 
     def colours(self) -> Ints:
-        """See `Colouring.colours`."""
         found = library().syn_colouring_colours(self._handle)
         return np.frombuffer(ffi.buffer(found, 4 * self._flows), dtype=np.int32).copy()
 

@@ -56,7 +56,6 @@ class Phc(Closing):
         os.close(self._fd)
 
     def now_ns(self) -> int:
-        """Its reading."""
         return time.clock_gettime_ns(self._clock_id)
 
     def cross_stamp(self) -> CrossStamp:

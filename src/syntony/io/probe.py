@@ -216,7 +216,6 @@ class ProbeEngine(Closing):
                 return events
 
     def watched(self) -> list[WatchStatus]:
-        """Every watched path."""
         rows = self._rows("syn_watch_status", WATCH_STATUS, self._library.syn_probe_read_watches)
         return [
             WatchStatus(

@@ -61,8 +61,6 @@ _INFO = struct.Struct("=Q52xi")
 
 
 class ProcessExit(NamedTuple):
-    """How a process ended."""
-
     status: int
     """As `subprocess.Popen.returncode`: its exit status, or below 0 the signal that ended it."""
     at_ns: int | None = None

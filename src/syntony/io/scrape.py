@@ -187,7 +187,6 @@ def _answer(connection: socket.socket, page: Page) -> None:
 
 
 def put_process(sheet: Sheet) -> None:
-    """Put the metrics that every process has."""
     usage = own_usage()
     sheet.put("build_info", 1, version=__version__)
     sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)

@@ -47,7 +47,9 @@ from syntony.lab.verbs.image import GUESTS_OWN
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import console_url, search_path
 from syntony.model import S, Timeline
-from syntony.wire.clocks import ClockTruth
+from syntony.wire.access_tokens import AccessTokenCommand
+from syntony.wire.clocks import ClockQuery, ClockTruth
+from syntony.wire.query import A, Query
 
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
@@ -80,6 +82,12 @@ class Lab:
     def controller_socket(self) -> Path:
         return state.socket_in_charge(self.directory)
 
+    def ask(self, query: Query[A], *, timeout_ns: int = 10 * S) -> A:
+        """The answer of the controller in charge, as `syntony.controller.client.ask`."""
+        from syntony.controller.client import ask
+
+        return ask(f"unix:{self.controller_socket}", query, timeout_ns=timeout_ns)
+
     def file(self) -> LabFile:
         """The lab's specification. Raises `RemoteError`: it has ended meanwhile."""
         try:
@@ -101,14 +109,11 @@ class Lab:
         console = self.file().console
         if console is None:
             raise UsageError(f"lab {self.name} was started with --no-agents: there is no console")
-        from syntony.controller.client import ask
-        from syntony.wire.access_tokens import AccessTokenCommand
-
         order = AccessTokenCommand(
             role="operator", name=console.user, valid_ns=LOGIN_NS, once=True, by=console.user,
             comment="console",
         )  # fmt: skip
-        made = ask(f"unix:{self.controller_socket}", order, timeout_ns=LOGIN_TIMEOUT_NS)
+        made = self.ask(order, timeout_ns=LOGIN_TIMEOUT_NS)
         return console_url(console.port, made.token)
 
     def crash_reports(self, of: str = "") -> tuple[str, ...]:
@@ -236,7 +241,7 @@ class Lab:
     def addresses(self, family: int) -> dict[str, str]:
         """The first end's address of every link."""
         links = make_plan(self.file().spec).links
-        return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
+        return {link.name: link.a.address(family) for link in links}
 
     def truth(self) -> list[ClockTruth]:
         """Every host's true clock and, once the controller knows, the estimate. Raises
@@ -254,11 +259,8 @@ class Lab:
         """The controller's timelines; none while it does not answer."""
         if not self.controller_socket.exists():
             return ()
-        from syntony.controller.client import ask
-        from syntony.wire.clocks import ClockQuery
-
         try:
-            return ask(f"unix:{self.controller_socket}", ClockQuery()).timelines
+            return self.ask(ClockQuery()).timelines
         except RemoteError:
             return ()
 

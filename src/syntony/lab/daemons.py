@@ -84,8 +84,7 @@ class Daemons:
         if daemon is None or holder not in daemon.held:
             return
         daemon.held.discard(holder)
-        if not daemon.held and daemon.process is None and not self._closing:
-            self._spawn(daemon)
+        self._start_again(daemon)
 
     def pause(self, holder: int, name: str) -> None:
         """SIGSTOP until resumed. Raises `UsageError`: no such daemon."""
@@ -161,11 +160,10 @@ class Daemons:
             return
         if loop.time() - daemon.started_s >= _STEADY_S:
             daemon.backoff_s = _FIRST_BACKOFF_S
-        daemon.timer = loop.call_later(daemon.backoff_s, self._retry, daemon)
+        daemon.timer = loop.call_later(daemon.backoff_s, self._start_again, daemon)
         daemon.backoff_s = min(2 * daemon.backoff_s, _LAST_BACKOFF_S)
 
-    def _retry(self, daemon: _Daemon) -> None:
-        daemon.timer = None
+    def _start_again(self, daemon: _Daemon) -> None:
         if not daemon.held and daemon.process is None and not self._closing:
             self._spawn(daemon)
 

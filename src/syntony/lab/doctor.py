@@ -26,7 +26,7 @@ class RequirementLevel(enum.StrEnum):
     MISSING = "missing"
 
 
-class LabRequirement(msgspec.Struct, frozen=True, kw_only=True):
+class LabRequirement(msgspec.Struct, frozen=True):
     """One thing a lab needs."""
 
     name: str
@@ -66,10 +66,10 @@ def examine() -> list[LabRequirement]:
         argv = unshare_argv()
     except MissingError as error:
         lack, _, remedy = str(error).partition("; ")
-        checks.append(_check("private namespaces", RequirementLevel.MISSING, lack, remedy))
+        checks.append(LabRequirement("private namespaces", RequirementLevel.MISSING, lack, remedy))
         return checks
     how = "as this user" if "-Urnmpf" in argv else "as root, user namespaces are forbidden"
-    checks.append(_check("private namespaces", RequirementLevel.OK, how))
+    checks.append(LabRequirement("private namespaces", RequirementLevel.OK, how))
     checks += _features(argv)
     relays = _found("delay relay (delay fault)", relay.relay_program, "found")
     machines = "machines with Soft-RoCE (lab verbs)", partial(need, image.TOOLS)
@@ -95,17 +95,15 @@ def conclusion(checks: list[LabRequirement]) -> str:
     return f"a lab can run on this machine{without}; start one: syntony lab up --detach"
 
 
-def _check(name: str, level: RequirementLevel, detail: str, remedy: str = "") -> LabRequirement:
-    return LabRequirement(name=name, level=level, detail=detail, remedy=remedy)
-
-
 def _tools() -> Iterator[LabRequirement]:
     missing = missing_tools()
     for name, package in TOOLS.items():
         if name in missing:
-            yield _check(name, RequirementLevel.MISSING, "not found", f"apt install {package}")
+            yield LabRequirement(
+                name, RequirementLevel.MISSING, "not found", f"apt install {package}"
+            )
         else:
-            yield _check(name, RequirementLevel.OK, f"found ({package})")
+            yield LabRequirement(name, RequirementLevel.OK, f"found ({package})")
 
 
 def _features(argv: list[str]) -> Iterator[LabRequirement]:
@@ -121,16 +119,16 @@ def _features(argv: list[str]) -> Iterator[LabRequirement]:
     for i, name in enumerate(_FEATURES):
         said = lines[i] if i < len(lines) else done.stderr.strip() or "no answer"
         if said == "ok":
-            yield _check(name, RequirementLevel.OK, "works")
+            yield LabRequirement(name, RequirementLevel.OK, "works")
         else:
-            yield _check(name, RequirementLevel.MISSING, said, _REMEDIES[name])
+            yield LabRequirement(name, RequirementLevel.MISSING, said, _REMEDIES[name])
 
 
 def _seed() -> LabRequirement:
     name = "ECMP seed per switch"
     if Path("/proc/sys", SEED_SYSCTL).exists():
-        return _check(name, RequirementLevel.OK, "works")
-    return _check(
+        return LabRequirement(name, RequirementLevel.OK, "works")
+    return LabRequirement(
         name, RequirementLevel.WARNING, "all switches hash alike", "use Linux 6.11 or later"
     )
 
@@ -138,13 +136,15 @@ def _seed() -> LabRequirement:
 def _tun() -> LabRequirement:
     name = "TUN device (delay fault)"
     if not relay.TUN_DEVICE.exists():
-        return _check(name, RequirementLevel.WARNING, f"no {relay.TUN_DEVICE}", "modprobe tun")
+        return LabRequirement(
+            name, RequirementLevel.WARNING, f"no {relay.TUN_DEVICE}", "modprobe tun"
+        )
     if not os.access(relay.TUN_DEVICE, os.R_OK | os.W_OK):
         remedy = f"as root: chmod 0666 {relay.TUN_DEVICE}"
-        return _check(
+        return LabRequirement(
             name, RequirementLevel.WARNING, f"{relay.TUN_DEVICE} is not yours to open", remedy
         )
-    return _check(name, RequirementLevel.OK, "works")
+    return LabRequirement(name, RequirementLevel.OK, "works")
 
 
 def _found(name: str, look: Callable[[], object], found: str) -> LabRequirement:
@@ -152,5 +152,7 @@ def _found(name: str, look: Callable[[], object], found: str) -> LabRequirement:
         look()
     except MissingError as error:
         detail, _, remedy = str(error).partition("; ")
-        return _check(name, RequirementLevel.WARNING, detail, remedy.removeprefix("install with: "))
-    return _check(name, RequirementLevel.OK, found)
+        return LabRequirement(
+            name, RequirementLevel.WARNING, detail, remedy.removeprefix("install with: ")
+        )
+    return LabRequirement(name, RequirementLevel.OK, found)

@@ -19,7 +19,7 @@ from syntony.fabric.learn import INTERVAL_NS, TRIES, FlowKey, HopQuery
 from syntony.io.traceroute import Traceroute
 from syntony.lab import netns
 from syntony.lab.messages import PathAnswer, PathRequest
-from syntony.lab.plan import LabPlan, Link, Port
+from syntony.lab.plan import LabPlan, Link
 from syntony.lab.relay import RelaySpot
 from syntony.model import MS, S
 from syntony.model.names import MAX_PORT
@@ -137,17 +137,13 @@ def _ask(request: PathRequest, src: Link, dst: Link, iif: str, sports: list[int]
     except MissingError as error:
         raise RemoteError(f"{src.b.node} has no route from {src.name} to {dst.name} now") from error
     devices = _devices(said)
-    relays = {_relay(src.b, None), _relay(dst.b, dst.a)} - {iif}
+    relays = {RelaySpot(src.b, None).device, RelaySpot(dst.b, dst.a).device} - {iif}
     for relay in relays & set(devices):
         again = [i for i, device in enumerate(devices) if device == relay]
         way = _ask(request, src, dst, relay, [sports[i] for i in again])
         for i, device in zip(again, way, strict=True):
             devices[i] = device
     return devices
-
-
-def _relay(port: Port, to: Port | None) -> str:
-    return RelaySpot(port, to).device
 
 
 def _devices(said: str) -> list[str]:

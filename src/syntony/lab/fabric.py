@@ -33,7 +33,7 @@ def build(plan: LabPlan, *, guests: bool = False) -> None:
         list(pool.map(lambda node: _addresses(plan, node), nodes))
         wanted = routes(plan)
         list(pool.map(lambda node: _routes(node, wanted[node]), set(nodes) & wanted.keys()))
-        list(pool.map(lambda node: _only_up(plan, node), empty))
+        list(pool.map(lambda node: _ports(plan, node, commands.up_lines(plan, node)), empty))
 
 
 def _sysctls(plan: LabPlan, node: str) -> dict[str, str]:
@@ -47,14 +47,13 @@ def _routes(node: str, wanted: tuple[NamespaceRoute, ...]) -> None:
     netns.batch(node, ["ip"], commands.route_lines("add", wanted))
 
 
-def _only_up(plan: LabPlan, node: str) -> None:
-    netns.batch(node, ["ip"], commands.up_lines(plan, node))
+def _ports(plan: LabPlan, node: str, lines: list[str]) -> None:
+    netns.batch(node, ["ip"], lines)
     netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
 
 
 def _addresses(plan: LabPlan, node: str) -> None:
-    netns.batch(node, ["ip"], commands.address_lines(plan, node))
-    netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
+    _ports(plan, node, commands.address_lines(plan, node))
     if node in plan.hosts or node == CONTROLLER:
         for family in (4, 6):
             lines = commands.rule_lines(plan, node, family)

@@ -49,8 +49,6 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkKind(enum.StrEnum):
-    """What a link joins."""
-
     RAIL = "rail"
     FABRIC = "fabric"
     MGMT = "mgmt"
@@ -64,6 +62,9 @@ class Port(msgspec.Struct, frozen=True):
     index: int
     ipv4: str
     ipv6: str
+
+    def address(self, family: int) -> str:
+        return self.ipv4 if family == 4 else self.ipv6
 
     def __str__(self) -> str:
         return f"{self.node}/{self.name}"
@@ -96,7 +97,6 @@ class LabPlan(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every namespace."""
         return (*self.hosts, *self.leaves, *self.spines, ROUTER, CONTROLLER)
 
     @property
@@ -108,7 +108,6 @@ class LabPlan(msgspec.Struct, frozen=True):
         return tuple(link for link in self.links if link.kind is kind)
 
     def links_of(self, node: str) -> tuple[Link, ...]:
-        """Every link with an end in `node`."""
         return tuple(link for link in self.links if node in (link.a.node, link.b.node))
 
     def link(self, name: str) -> Link:

@@ -257,7 +257,7 @@ def _agent(
         read_gpus=False,  # they are the machine's, not a host's of the lab
         synthetic_clock=file.clocks[host],
     )
-    entry = _entry(file, plan, host)
+    entry = guest_entry(_mgmt(plan, host)) if file.image else inside(host)
     config = msgspec.convert(_merged(msgspec.to_builtins(config), file.agent_options), AgentConfig)
     telemetry = _role(directory, telemetry_name(host), config, "agent")
     reactor = ("agent", "reactor", *telemetry[1:])
@@ -282,10 +282,6 @@ def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str)
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / TLS,
     )
-
-
-def _entry(file: LabFile, plan: LabPlan, host: str) -> tuple[str, ...]:
-    return guest_entry(_mgmt(plan, host)) if file.image else inside(host)
 
 
 def machine_daemon(directory: Path, host: str) -> DaemonSpec:

@@ -23,12 +23,10 @@ class LabRanks:
         self._addresses = lab.addresses(4)
 
     def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
-        """See `Ranks`."""
         local = {**reported, "GLOO_SOCKET_IFNAME": self._nic}
         exported = [f"{name}={value}" for name, value in local.items()]
         argv = ["env", *exported, self._python, "-u", str(self._script), *words]
         return RankCommand(tuple(self._lab.enter_argv(host, argv)), {})
 
     def address(self, host: str) -> str:
-        """See `Ranks`."""
         return self._addresses[f"{host}/{self._nic}"]

@@ -90,10 +90,9 @@ class Relay:
             if spot.to is None:
                 lines += [f"rule {verb} iif {spot.port.name} table {spot.table} pref {_PREF_IN}"]
             else:
-                address = spot.to.ipv4 if family == 4 else spot.to.ipv6
                 lines += [
                     f"rule {verb} iif {spot.device} table main pref {_PREF_DONE}",
-                    f"rule {verb} to {address} table {spot.table} pref {_PREF_TO}",
+                    f"rule {verb} to {spot.to.address(family)} table {spot.table} pref {_PREF_TO}",
                 ]
             default = "0.0.0.0/0" if family == 4 else "::/0"
             route = f"route {verb} {default} dev {spot.device} table {spot.table}"

@@ -97,7 +97,7 @@ def nic_routes(link: Link) -> tuple[NamespaceRoute, ...]:
 def source_rules(plan: LabPlan, host: str) -> tuple[SourceRule, ...]:
     """Per-NIC source routing of a host, both families."""
     return tuple(
-        SourceRule(family, _address(link.a, family), _table(link))
+        SourceRule(family, link.a.address(family), _table(link))
         for link in plan.links_of(host)
         for family in FAMILIES
     )
@@ -129,11 +129,7 @@ def _spine_routes(
 
 
 def _hop(local: Port, remote: Port, family: int) -> NextHop:
-    return NextHop(_address(remote, family), local.name)
-
-
-def _address(port: Port, family: int) -> str:
-    return port.ipv4 if family == 4 else port.ipv6
+    return NextHop(remote.address(family), local.name)
 
 
 def _rail(link: Link) -> int:

@@ -16,7 +16,7 @@ import msgspec
 from syntony.errors import SyntonyError
 from syntony.lab import commands, ecmp, fabric, netns, state
 from syntony.lab.control import ControlPlane
-from syntony.lab.daemons import Daemons, DaemonSpec
+from syntony.lab.daemons import Daemons
 from syntony.lab.faults import FaultContext, Registry, parse_order
 from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import (
@@ -82,13 +82,9 @@ class Supervisor:
             loop.add_reader(watch.fileno(), self._links_changed, watch)
         path = self._directory / state.CONTROL_SOCKET
         self._server = await asyncio.start_unix_server(self._serve, path, limit=_MAX_LINE)
-        for spec in (*self._machines(), *daemons):
+        machines = self._plan.hosts if self._file.image else ()
+        for spec in (*(machine_daemon(self._directory, host) for host in machines), *daemons):
             self._daemons.start(spec)
-
-    def _machines(self) -> list[DaemonSpec]:
-        """The virtual machines, where hosts are some."""
-        hosts = self._plan.hosts if self._file.image else ()
-        return [machine_daemon(self._directory, host) for host in hosts]
 
     async def finish(self) -> None:
         """End the daemons and faults in order."""

@@ -22,8 +22,6 @@ class Slot(NamedTuple):
 
 
 class PortSnapshot(NamedTuple):
-    """A port as it was at one moment."""
-
     name: str
     """The interface, or ``device:port`` of an RDMA port without one (``mlx5_0:1``)."""
     netdev: str

@@ -45,7 +45,6 @@ class Pace:
         """Seconds with losses, one after the other: the first and the newest."""
 
     def allows(self, report: LossReport) -> bool:
-        """Whether this one is to be sent."""
         second = second_of(report.at_ns)
         if second > self._last + 1:
             self._first = second

@@ -36,8 +36,6 @@ _PERSON = b"syntony probes 2"
 
 
 class RotationPhase(enum.StrEnum):
-    """Phase of a rotation."""
-
     STEADY = "steady"
     SPREADING = "spreading"
     SWITCHING = "switching"
@@ -136,7 +134,6 @@ class KeyRotation:
         return True
 
     def sent(self, host: str, now_ns: int) -> None:
-        """A host was sent its keys."""
         self._sent_ns[host] = now_ns
 
     def replanned(self, hosts: Iterable[str]) -> None:

@@ -14,8 +14,6 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class MetricOwner(enum.StrEnum):
-    """Who exports a metric."""
-
     AGENT = "agent"
     CONTROLLER = "controller"
     BOTH = "agent, controller"

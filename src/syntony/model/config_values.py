@@ -12,7 +12,6 @@ from msgspec import Meta
 
 
 def one_of(*words: str) -> Meta:
-    """For a text that is one of these."""
     return Meta(pattern=rf"^({'|'.join(words)})\Z", description=" or ".join(words))
 
 

@@ -77,7 +77,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``[peers]``: the median against those of the other paths of its class."""
 
     def of(self, path_class: str) -> Objective:
-        """What is promised of a class."""
         by_class = {each.path_class: each for each in self.objective}
         return by_class.get(path_class) or by_class.get(ANY) or Objective()
 

@@ -77,7 +77,6 @@ class Layout(NamedTuple):
         return [drop, self._distributed(name, shard)]
 
     def drop_partition(self, name: str, number: int) -> list[str]:
-        """Statements that drop a partition."""
         return self.alter(name, f"DROP PARTITION {number}")
 
     @property

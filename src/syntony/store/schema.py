@@ -125,6 +125,5 @@ def sql_type(column: Column) -> str:
 
 
 def quote(text: str) -> str:
-    """A string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"

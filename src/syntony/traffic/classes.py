@@ -41,7 +41,6 @@ class Classes:
         self._classes = tuple(classes)
 
     def of(self, job: str) -> tuple[Priority, float]:
-        """Priority and weight of a job."""
         for each in self._classes:
             if is_named(job, each.jobs):
                 return _NAMES[each.priority], each.weight

@@ -234,7 +234,6 @@ class FailedAttempts:
         return self.next_ns if self.began_ns >= revived_ns else 0
 
     def succeeded(self) -> None:
-        """The subflow is up."""
         self.count = 0
 
     def restart(self) -> None:

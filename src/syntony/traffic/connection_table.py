@@ -293,7 +293,6 @@ def _refusal(
     event: KernelRefusal,
     count: int,
 ) -> Note:
-    """The log entry of a refusal."""
     what = type(order).__name__.lower()
     flow = order.flow if isinstance(order, Destroy | Retire) else None
     where = "" if isinstance(order, Destroy | Retire) else f" {order.address}"

@@ -37,7 +37,6 @@ class HoldDown:
         return self._level > 1
 
     def failed(self, now_ns: int, policy: Timeouts) -> None:
-        """It failed (again)."""
         quiet = max(0, now_ns - self._failed_ns) // policy.decay_ns if self._level else 0
         # 62 halvings: the exponent stays small whatever the cap.
         self._level = min(62, max(0, self._level - quiet) + 1)

@@ -64,7 +64,6 @@ class Model:
         return self._row.get((flow_id, path_id), DEAD)
 
     def path(self, number: int, row: int) -> str:
-        """A row's path."""
         return self.flows[number].paths[row - int(self._problem.first[number])].path_id
 
     def learn_capacities(self, measured: Measurements) -> None:

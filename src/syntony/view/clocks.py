@@ -154,7 +154,6 @@ def _code(
 
 
 def plain_line(reading: ClockReading, at: str) -> str:
-    """One reading as one line of a log."""
     drift = "–" if reading.drift_ppb is None else f"{reading.drift_ppb:+.1f}"
     why = f"  {reading.reason}" if reading.reason else ""
     return (

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.live import LiveLab, live
 
+from bench import tcp_modes
 from syntony import cli
 from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
@@ -108,19 +109,23 @@ def test_an_interrupted_drill_takes_its_fault_back(
 def test_hosts_are_afterwards_as_they_were(lab: LiveLab, name: str) -> None:
     look = ("sh", "-c", "sysctl net.ipv4.tcp_rto_max_ms net.ipv4.tcp_retries2; ip mptcp endpoint")
     before = lab.run("h1", *look)
-    with modes.prepared(lab, modes.MODES[name]):
+    with tcp_modes.prepared(lab, tcp_modes.MODES[name]):
         assert lab.run("h1", *look) != before
     assert lab.run("h1", *look) == before
 
 
 @pytest.mark.lab
-def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
+def test_kernel_mptcp_survives_run_after_run() -> None:
     """The port that the kernel let peers join at is not free at once."""
-    act = nic_flap.NicFlapRun(name="kernel", mode=modes.KERNEL_MPTCP, faulty=False)
+    act = nic_flap.NicFlapRun(name="kernel", mode=tcp_modes.KERNEL_MPTCP, faulty=False)
     options = msgspec.structs.replace(
         WISH, outage_ns=1, times=NicFlapTimes(before_ns=S, after_ns=0)
     )
-    trials = nic_flap.drill(options, lambda _text: None, lab=lab, runs=(act, act))
+    trials: list[NicFlapTrial] = []
+    with place.lab_for(place.SPEC, agents=False) as lab:
+        for _ in range(2):
+            with tcp_modes.prepared(lab, tcp_modes.KERNEL_MPTCP):
+                trials += nic_flap.drill(options, lambda _text: None, lab=lab, runs=(act,))
     assert [(t.finished, t.hung) for t in trials] == [(True, ())] * 2
 
 
@@ -205,8 +210,8 @@ def test_a_mode_that_needs_what_is_not_installed(
 ) -> None:
     monkeypatch.setattr("syntony.io.__path__", [str(tmp_path)])
     with pytest.raises(MissingError, match=r"libsyntony_tcp\.so is not installed"):
-        place.check_mode(modes.SYNTONY, "builtin")
-    place.check_mode(modes.KERNEL_MPTCP, "builtin")
+        place.check_mode(modes.SYNTONY)
+    place.check_mode(modes.PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,8 @@ def spec(lab: LiveLab, name: str = "builtin") -> JobSpec:
 
 
 @pytest.mark.parametrize("name", ["builtin", "builtin-all-to-all"])
-@pytest.mark.parametrize("mptcp", [False, True])
-def test_the_builtin_job_ends_when_asked_with_every_result_right(
-    lab: LiveLab, name: str, mptcp: bool
-) -> None:
-    with LabJob(lab, msgspec.structs.replace(spec(lab, name), mptcp=mptcp)) as job:
+def test_the_builtin_job_ends_when_asked_with_every_result_right(lab: LiveLab, name: str) -> None:
+    with LabJob(lab, spec(lab, name)) as job:
         job.wait_steps(20)
         job.request_end()
         assert job.wait_end(END_S)

@@ -94,8 +94,6 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began"):
 
 
 class ReactorUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
-    """News."""
-
     pending: int
     """Number of waiting probe records."""
     probing: int

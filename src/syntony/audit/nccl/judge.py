@@ -41,8 +41,6 @@ class NcclRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NcclTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What is expected."""
-
     floor: float | None = None
     """GB/s; None: by the node type."""
     nics: int | None = None

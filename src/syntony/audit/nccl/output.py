@@ -33,8 +33,6 @@ _MAX_ROWS = 4096
 
 
 class SizeResult(msgspec.Struct, frozen=True):
-    """One message size."""
-
     size: int
     """Bytes."""
     out_of_place: float

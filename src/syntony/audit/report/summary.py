@@ -49,7 +49,6 @@ class Node(NamedTuple):
 
     @property
     def counts(self) -> Counter[Status]:
-        """Verdicts by status."""
         return Counter(result.status for result in self.results)
 
 

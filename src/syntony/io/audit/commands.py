@@ -91,7 +91,6 @@ class RecordedCommands:
         self._folder = root / FOLDER
 
     def run(self, command: tuple[str, ...]) -> str:
-        """As `LiveCommands.run`."""
         file = self._folder / file_name(command)
         try:
             output = read_bytes(file, MAX_OUTPUT_BYTES)

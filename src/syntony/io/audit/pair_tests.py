@@ -124,8 +124,6 @@ class PairTests:
 
 
 class PairTestOptions(NamedTuple):
-    """Which NICs, and how."""
-
     devices: tuple[str, ...]
     gid: int = -1
     """GID index; -1 for perftest's own choice."""

@@ -36,7 +36,6 @@ class LocalRanks:
 
     @staticmethod
     def address(host: str) -> str:  # noqa: ARG004 - the protocol's
-        """See `Ranks`."""
         return "127.0.0.1"
 
 
@@ -58,7 +57,6 @@ class SshRanks:
         self._ssh = tuple(ssh)
 
     def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
-        """See `Ranks`."""
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
         more = dict.fromkeys(names, self._interface) if self._interface else {}
         remote = [f"{name}={value}" for name, value in {**reported, **more}.items()]

@@ -158,7 +158,6 @@ class SurveyHosts(Generic[_R]):
         }
 
     def close(self) -> None:
-        """Ends all programs."""
         list(self._pool.map(lambda member: member.close(), self.members.values()))
         self._pool.shutdown()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 import msgspec
 
@@ -15,15 +14,14 @@ from syntony.errors import RemoteError, UsageError
 from syntony.io.user_name import user_name
 from syntony.lab.client import Lab
 from syntony.lab.drill import verbs
-from syntony.lab.drill.fleet import machine_load, wait_ready
+from syntony.lab.drill.fleet import machine_load
 from syntony.lab.drill.modes import MANAGED
-from syntony.lab.drill.place import NIC
+from syntony.lab.drill.place import NIC, lab_for
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.lab.jobs.records import Record
 from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
-from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
 from syntony.traffic.classes import JobClass
 from syntony.wire.traffic import (
@@ -203,36 +201,20 @@ def verbs_specs(lab: Lab, options: ContentionOptions) -> tuple[JobSpec, ...]:
     )
 
 
-@contextmanager
 def agent_lab(
     spec: FabricSpec,
     classes: tuple[JobClass, ...],
     given: Lab | None,
     machines: Callable[[str], None] | None = None,
-) -> Iterator[Lab]:
-    """Yield the lab given, or a new one, with agents that are ready. Raises as `drill` does.
+) -> AbstractContextManager[Lab]:
+    """The lab given, or a new one, with agents that are ready. Raises as `drill` does.
 
     Args:
-        given: a running lab with agents.
         machines: if given, the hosts are virtual machines; called with progress while they start.
     """
-    if given is not None:
-        if not given.file().agents:
-            raise UsageError(
-                f"lab {given.name!r} runs without agents; start it without --no-agents"
-            )
-        yield given
-        return
-    if machines:
-        with verbs.verbs_lab(machines, spec, agents=True, classes=classes) as lab:
-            yield lab
-        return
-    file = new_lab(f"drill-{os.getpid()}", spec, classes=classes)
-    with World(file, detach=False) as world:
-        world.wait_ready()
-        lab = Lab(world.directory)
-        wait_ready(lab)
-        yield lab
+    if machines and given is None:
+        return verbs.verbs_lab(machines, spec, agents=True, classes=classes)
+    return lab_for(spec, given, classes=classes)
 
 
 def _run(
@@ -413,21 +395,14 @@ def sample_late_delays(lab: Lab, samples: list[ControllerSample], ended_ns: int)
 
 def fetch_traffic(lab: Lab) -> Traffic:
     """Fetch the controller's view of flows. Raises `RemoteError`."""
-    from syntony.controller.client import ask
-
-    return ask(f"unix:{lab.controller_socket}", TrafficQuery())
+    return lab.ask(TrafficQuery())
 
 
 def fetch_moves(lab: Lab) -> tuple[MoveView, ...]:
     """Fetch the controller's log of moves. Raises `RemoteError`."""
-    from syntony.controller.client import ask
-
-    return ask(f"unix:{lab.controller_socket}", MovesQuery()).moves
+    return lab.ask(MovesQuery()).moves
 
 
 def set_mode(lab: Lab, mode: str, what: str = "placement") -> None:
     """Set placement or pacing to observe or act. Raises `RemoteError`."""
-    from syntony.controller.client import ask
-
-    order = PlacementCommand(what=what, mode=mode, by=user_name(), why="drill")
-    ask(f"unix:{lab.controller_socket}", order)
+    lab.ask(PlacementCommand(what=what, mode=mode, by=user_name(), why="drill"))

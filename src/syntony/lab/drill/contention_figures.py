@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.figures import completions_ns, throughput
-from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.jobs.records import lost_connections, wrong_results
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 
@@ -98,8 +98,8 @@ def figures(trial: ContentionTrial) -> Figures:
         flows=len(flows),
         undone=sum(move.result == "undone" for move in done),
         refused=len(_refused(trial)),
-        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
-        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in records),
+        wrong=wrong_results(records),
+        lost=lost_connections(records),
         finished=all(job.finished for job in trial.jobs),
         held_up=_delay_reasons(trial),
     )  # fmt: skip

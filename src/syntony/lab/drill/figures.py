@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.lab.drill.trial import NicFlapTrial
-from syntony.lab.jobs.records import RankFailed, Record, StepRecord
+from syntony.lab.jobs.records import (
+    RankFailed,
+    Record,
+    StepRecord,
+    lost_connections,
+    wrong_results,
+)
 from syntony.model import MS, S
 
 STALL_FACTOR = 3
@@ -114,8 +120,8 @@ def figures(trial: NicFlapTrial) -> RunFigures:
         resumed_after_s=_seconds(_next_after(complete, healed_ns)),
         return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
-        resets=sum(isinstance(r, RankFailed) and r.connection_lost for r in trial.records),
-        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in trial.records),
+        resets=lost_connections(trial.records),
+        wrong=wrong_results(trial.records),
     )
 
 

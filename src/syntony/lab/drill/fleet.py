@@ -13,6 +13,8 @@ import msgspec
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.model import ClockState
+from syntony.wire.clocks import ClockQuery
+from syntony.wire.messages import FleetQuery
 
 READY_TIMEOUT_S = 120.0
 """Twice the demo's limit for clocks: a drill that never starts measures nothing."""
@@ -37,17 +39,12 @@ class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
 def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Wait until every agent probes and has a clock: before that, missing probes mean nothing.
     Raises `RemoteError`: not in that time."""
-    from syntony.controller.client import ask
-    from syntony.wire.clocks import ClockQuery
-    from syntony.wire.messages import FleetQuery
-
-    target = f"unix:{lab.controller_socket}"
     hosts = set(lab.status().hosts)
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         try:
-            fleet = ask(target, FleetQuery())
-            clocks = ask(target, ClockQuery())
+            fleet = lab.ask(FleetQuery())
+            clocks = lab.ask(ClockQuery())
         except RemoteError:  # the controller is still starting
             time.sleep(_LOOK_S)
             continue
@@ -114,12 +111,9 @@ def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
 
 def fleet_ahead_ns(lab: Lab) -> int | None:
     """Fleet time minus CLOCK_MONOTONIC now, by the first host's clock and timeline."""
-    from syntony.controller.client import ask
-    from syntony.wire.clocks import ClockQuery
-
     truth = lab.truth()[0]
     ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
-    lines = ask(f"unix:{lab.controller_socket}", ClockQuery()).timelines
+    lines = lab.ask(ClockQuery()).timelines
     for line in lines:
         if line.node == truth.host:
             return line.to_fleet_ns(truth.at_ns + truth.offset_ns) - truth.at_ns + ahead_ns

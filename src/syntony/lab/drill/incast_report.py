@@ -17,7 +17,7 @@ from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns, stalled_ns
 from syntony.lab.drill.incast import IncastTrial, settled
 from syntony.lab.drill.report import DrillReport
-from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.jobs.records import lost_connections, wrong_results
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.model.names import host_of
@@ -107,8 +107,8 @@ def make_report(ran: IncastTrial) -> IncastReport:
         kept=after.mbps / before.mbps if before.mbps else 0.0,
         paced_flows=max((flows for _, flows in held), default=0),
         paced_after_s=None if first is None else (first - trial.acted_ns) / S,
-        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in job.records),
-        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in job.records),
+        wrong=wrong_results(job.records),
+        lost=lost_connections(job.records),
         finished=job.finished,
     )
 

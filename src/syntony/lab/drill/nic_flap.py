@@ -96,11 +96,11 @@ def drill(
     """
     scenarios.meaning(options.fault)
     for run in runs:
-        check_mode(run.mode, options.framework)
+        check_mode(run.mode)
     trials: list[NicFlapTrial] = []
     for run in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {run.name}")
-        with lab_for(run.mode, options.spec, lab) as place:
+        with lab_for(options.spec, lab, agents=run.mode.agents) as place:
             trials.append(run_once(place, options, run, say))
     return trials
 
@@ -108,7 +108,6 @@ def drill(
 def run_once(
     lab: Lab, options: NicFlapOptions, run: NicFlapRun, say: Callable[[str], None]
 ) -> NicFlapTrial:
-    """Runs the job once, in a lab that is up."""
     spec = job_spec(
         lab,
         framework=options.framework,

@@ -14,6 +14,7 @@ from syntony.lab.drill.modes import JobMode
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
+from syntony.traffic.classes import JobClass
 
 HOSTS = 4
 """Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
@@ -23,8 +24,14 @@ NIC = "rail0"
 
 
 @contextmanager
-def lab_for(mode: JobMode, spec: FabricSpec, given: Lab | None = None) -> Iterator[Lab]:
-    """The lab given, or one for a run, with agents that are ready where `mode` has them.
+def lab_for(
+    spec: FabricSpec,
+    given: Lab | None = None,
+    *,
+    agents: bool = True,
+    classes: tuple[JobClass, ...] = (),
+) -> Iterator[Lab]:
+    """The lab given, or a new one; with agents that are ready, unless none are needed.
 
     Raises:
         UsageError: the lab given has no agents.
@@ -32,16 +39,17 @@ def lab_for(mode: JobMode, spec: FabricSpec, given: Lab | None = None) -> Iterat
         RemoteError: agents were not ready in time.
     """
     if given is not None:
-        if mode.agents and not given.file().agents:
+        if agents and not given.file().agents:
             raise UsageError(
                 f"lab {given.name!r} runs without agents; start it without --no-agents"
             )
         yield given
         return
-    with World(new_lab(f"drill-{os.getpid()}", spec, agents=mode.agents), detach=False) as world:
+    file = new_lab(f"drill-{os.getpid()}", spec, agents=agents, classes=classes)
+    with World(file, detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
-        if mode.agents:
+        if agents:
             wait_ready(lab)
         yield lab
 
@@ -69,8 +77,7 @@ def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
     return hosts[:near] + hosts[half : half + count // 2]
 
 
-def check_mode(mode: JobMode, framework: str) -> None:
+def check_mode(mode: JobMode) -> None:
     """Raises `MissingError`: this installation cannot run jobs that way."""
-    alone = mode.own_mptcp and framework == "builtin"
-    if mode.wrap and not alone:
+    if mode.wrap:
         tcp_library()

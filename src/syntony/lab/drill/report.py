@@ -40,7 +40,6 @@ class NicFlapReport(DrillReport, frozen=True, kw_only=True):
 def make_report(
     drill: str, fault: str, meaning: str, trials: Sequence[NicFlapTrial]
 ) -> NicFlapReport:
-    """Figures of every trial."""
     first = trials[-1]
     return NicFlapReport(
         drill=drill,

@@ -72,8 +72,6 @@ class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict."""
-
     fault: str
     subjects: tuple[str, ...]
     confidence: float
@@ -134,11 +132,9 @@ class Recorder(NamedTuple):
 
     def tables(self) -> tuple[dict[str, pa.Table], dict[str, Any]]:
         """The recording's tables and its manifest. Raises `RemoteError`."""
-        from syntony.controller.client import ask
-
         window_ns = min(WINDOW_NS, time.monotonic_ns() - self.began_ns)
         query = RecordingQuery(job=modes.JOB, window_ns=window_ns, processes=True)
-        answer = ask(f"unix:{self.lab.controller_socket}", query, timeout_ns=ANSWER_NS)
+        answer = self.lab.ask(query, timeout_ns=ANSWER_NS)
         return joined(answer.rows), msgspec.json.decode(answer.manifest)
 
 
@@ -152,7 +148,7 @@ def drill(
         MissingError: this machine or installation lacks something.
         RemoteError: the job did not start, or nothing of it was recorded.
     """
-    with lab_for(modes.SYNTONY_TCP, SPEC, lab) as place:
+    with lab_for(SPEC, lab) as place:
         spec = msgspec.structs.replace(
             job_spec(
                 place,

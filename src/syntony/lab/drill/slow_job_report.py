@@ -7,7 +7,7 @@ from statistics import median
 
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial, is_named
-from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.jobs.records import StepRecord, lost_connections, wrong_results
 from syntony.model import MS, S
 from syntony.view.drill_charts import SlowJobChart, SlowJobCurve
 
@@ -78,8 +78,8 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
         siblings_ms=_delay_ms(siblings, during),
         step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
         step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
-        wrong=sum(isinstance(each, StepRecord) and each.wrong > 0 for each in trial.records),
-        lost=sum(isinstance(each, RankFailed) and each.connection_lost for each in trial.records),
+        wrong=wrong_results(trial.records),
+        lost=lost_connections(trial.records),
         ended=trial.finished,
     )
 

@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import verdict_ns
-from syntony.lab.drill.modes import JOB, JobMode, prepared
+from syntony.lab.drill.modes import JOB, JobMode
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Record
@@ -79,9 +79,9 @@ def run_trial(
     mode: JobMode,
     scenario: Callable[[], Scenario],
     *,
-    name: str = "",
-    times: NicFlapTimes | None = None,
-    say: Callable[[str], None] = lambda _text: None,
+    name: str,
+    times: NicFlapTimes,
+    say: Callable[[str], None],
 ) -> NicFlapTrial:
     """Runs the job once.
 
@@ -92,11 +92,7 @@ def run_trial(
         RemoteError: the job did not start.
         SyntonyError: a fault could not be injected.
     """
-    times = times or NicFlapTimes()
-    alone = mode.own_mptcp and spec.framework == "builtin"
-    if alone:
-        spec = msgspec.structs.replace(spec, mptcp=True)
-    with prepared(lab, mode), LabJob(lab, spec, wrap=() if alone else mode.wrap) as job:
+    with LabJob(lab, spec, wrap=mode.wrap) as job:
         job.wait_steps(WARM_STEPS, times.start_s)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
@@ -125,7 +121,7 @@ def run_trial(
             job.kill()
             records = job.records()
         return NicFlapTrial(
-            name=name or mode.name,
+            name=name,
             mode=mode.name,
             job=spec.name,
             ranks=len(spec.hosts),

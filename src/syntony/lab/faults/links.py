@@ -43,8 +43,6 @@ class _CarrierFault(LabFault):
 
 
 class _EndFault(_CarrierFault):
-    """A fault on one end of one link."""
-
     target = TargetKind.LINK
 
     @classmethod

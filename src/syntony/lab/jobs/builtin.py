@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 import threading
 import time
@@ -170,7 +169,6 @@ def main() -> int:
     parser.add_argument("port", type=int)
     parser.add_argument("elements", type=int, help="32-bit numbers per rank and step")
     parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
-    parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
     parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
     parser.add_argument("--message", type=int, default=0, help="bytes of the longest one there")
     parser.add_argument("--alone", action="store_true", help="rank 1 sends alone at first")
@@ -178,12 +176,11 @@ def main() -> int:
     parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     parser.add_argument("--nice", type=int, default=0, help="this much nicer from step 0 on")
     requested = parser.parse_args()
-    protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
     end_requested, all_requested = threading.Event(), threading.Event()
     threading.Thread(target=_listen, args=(end_requested, all_requested), daemon=True).start()
     data = content.Content(len(requested.addresses), requested.elements)
     try:
-        sockets = connect_all(requested.rank, requested.addresses, requested.port, protocol)
+        sockets = connect_all(requested.rank, requested.addresses, requested.port)
         mesh: Peers = sockets
         if requested.net:
             mesh = _over_nccl(sockets, requested.net, data, requested.message)

@@ -95,27 +95,26 @@ def _advance(rank: int, left: dict[int, memoryview], by: int) -> None:
         del left[rank]
 
 
-def connect_all(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> RankMesh:
+def connect_all(rank: int, addresses: Sequence[str], port: int) -> RankMesh:
     """Connects to every lower rank and accepts every higher one.
 
     Args:
         rank: of this process; it listens on ``addresses[rank]``.
         addresses: of all ranks.
         port: the same on every host.
-        protocol: of the sockets; 0 is TCP, `socket.IPPROTO_MPTCP` asks for multi-path itself.
 
     Raises:
         OSError: an address cannot be used, or a rank was not there within `CONNECT_TIMEOUT_S`.
     """
     family = socket.AF_INET6 if ":" in addresses[rank] else socket.AF_INET
     peers: dict[int, socket.socket] = {}
-    with socket.socket(family, socket.SOCK_STREAM, protocol) as door:
+    with socket.socket(family, socket.SOCK_STREAM) as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((addresses[rank], port))
         door.listen(len(addresses))
         door.settimeout(CONNECT_TIMEOUT_S)
         for lower in range(rank):
-            own = _connect_until_timeout(family, protocol, (addresses[lower], port))
+            own = _connect_until_timeout(family, (addresses[lower], port))
             own.sendall(_HELLO.pack(rank))
             peers[lower] = own
         while len(peers) < len(addresses) - 1:
@@ -128,10 +127,10 @@ def connect_all(rank: int, addresses: Sequence[str], port: int, protocol: int = 
     return RankMesh(rank, peers)
 
 
-def _connect_until_timeout(family: int, protocol: int, where: tuple[str, int]) -> socket.socket:
+def _connect_until_timeout(family: int, where: tuple[str, int]) -> socket.socket:
     end_s = time.monotonic() + CONNECT_TIMEOUT_S
     while True:
-        own = socket.socket(family, socket.SOCK_STREAM, protocol)
+        own = socket.socket(family, socket.SOCK_STREAM)
         try:
             own.connect(where)
         except OSError:

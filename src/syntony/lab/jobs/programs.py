@@ -36,8 +36,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     elements: int = ELEMENTS
     python: str = sys.executable
     """An interpreter that has torch, for gloo."""
-    mptcp: bool = False
-    """The built-in job asks for multi-path sockets itself."""
     port: int = PORT
     """Of its listeners, if it is built in: jobs that share a host need one each."""
     pause_ns: int = 0
@@ -85,8 +83,6 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
         return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_more(spec, rank))
     words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
     words += [str(rank), str(spec.port), str(spec.elements), *spec.addresses]
-    if spec.mptcp:
-        words.append("--mptcp")
     if spec.net:
         words += ["--net", spec.net, "--message", str(spec.message)]
     if spec.alone:

@@ -6,7 +6,7 @@ are the agents', not the jobs'. Hosts that are virtual machines have clocks of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -36,8 +36,6 @@ class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field=
 
 
 class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="event"):
-    """A rank gave up."""
-
     rank: int
     at_ns: int
     step: int
@@ -56,6 +54,16 @@ def parse_line(line: bytes) -> Record | None:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def wrong_results(records: Iterable[Record]) -> int:
+    """Results of one rank and step that were not what they must be."""
+    return sum(isinstance(each, StepRecord) and each.wrong > 0 for each in records)
+
+
+def lost_connections(records: Iterable[Record]) -> int:
+    """Ranks whose job saw a connection lost."""
+    return sum(isinstance(each, RankFailed) and each.connection_lost for each in records)
 
 
 def on_arrival_clock(said: Sequence[tuple[int, Record]]) -> list[Record]:
