@@ -116,6 +116,46 @@ def test_flows_that_went_elsewhere_do_not_blame_where_they_were() -> None:
         assert fabric.named() == []
 
 
+class Rerouted(Fabric):
+    """Every third path over one link out of leaf0 has moved to another one since it was traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        over = [way for flow in self.flows for way in (flow, reply(flow))]
+        over = [way for way in over if "leaf0->spine1" in self.book.components(way)]
+        self.gone = frozenset(over[::3])
+
+    def _crossed(self, way: Way) -> tuple[str, ...]:
+        known = super()._crossed(way)
+        return (
+            tuple(name.replace("spine1", "spine0") for name in known) if way in self.gone else known
+        )
+
+
+def test_flows_that_came_to_a_black_hole_do_not_blame_where_they_were() -> None:
+    """No trace passes it."""
+    fabric = Rerouted()
+    for _ in range(8):
+        fabric.second()
+    named = []
+    for _ in range(staleness.HOLD_S + 3):
+        fabric.second({"leaf0->spine0": 1.0})
+        named.append(fabric.named())
+    assert named[-1] == ["leaf0->spine0"]
+    assert not any("leaf0->spine1" in each for each in named)
+
+
+def test_two_links_of_a_switch_that_drop_single_flows_are_both_named() -> None:
+    fabric = Fabric(parallel=2)
+    for _ in range(8):
+        fabric.second()
+    named: list[str] = []
+    for _ in range(staleness.HOLD_S + 3):
+        fabric.second({"leaf0->spine0#0": 1.0, "leaf0->spine1#0": 1.0})
+        named = fabric.named()
+    assert sorted(named) == ["leaf0->spine0", "leaf0->spine1"]
+
+
 def test_what_flows_lost_long_before_does_not_hide_that_some_are_singled_out() -> None:
     """Every flow loses a probe by chance; seconds later most of a spine's go elsewhere."""
     fabric = Fabric()

@@ -16,9 +16,9 @@ from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
 from syntony.controller.probed_rows import RowBuffer
 from syntony.errors import ConfigError, InputError
-from syntony.fabric.book import PathBook, Way
+from syntony.fabric.book import PathBook, Way, path_ids
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.fault_locator import FaultLocator, path_ids
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import GROUP, ComponentKind, link_ends, link_name, pairs_across
 from syntony.io.operator_files import load_topology

@@ -10,7 +10,7 @@ components the path crosses there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.fabric.doubts import Devices, Doubts
@@ -276,3 +276,8 @@ def _adds_nothing(traced: Devices, before: Devices) -> bool:
     if len(traced) > len(before):
         return False
     return all(new in {old, None} for new, old in zip(traced, before, strict=False))
+
+
+def path_ids(flows: Sequence[Way]) -> list[str]:
+    """Names of flows in files: ``h0/rail0:61000>h1/rail0:8620``."""
+    return [f"{way.src}:{way.sport}>{way.dst}:{way.dport}" for way in flows]

@@ -248,6 +248,11 @@ class FaultLocator:
             losing = self._losing.get(key, staleness.LossSpell(now, now, now, now)).extended(now)
             first = losing.first if found.kind in _LINKS else losing.since
             young, rival = now - first < staleness.HOLD_S, self.book.doubts.rival(found.component)
+            young = young or any(
+                not self._singles_out(candidates, hole)
+                for hole in map(candidates.number_of, staleness.other_holes(found, findings))
+                if hole is not None
+            )
             singled = (young or rival != "") and self._singles_out(candidates, number)
             held = (turning and now - losing.began < staleness.HOLD_S) or (young and singled)
             if singled or not candidates.across(number).any():
@@ -492,8 +497,3 @@ class FaultLocator:
         )
         nothing = self._layout().nothing
         return WindowCounts(window.name, nothing, nothing, overlaps=True, tally=tally)
-
-
-def path_ids(flows: Sequence[Way]) -> list[str]:
-    """Names of flows in files: ``h0/rail0:61000>h1/rail0:8620``."""
-    return [f"{way.src}:{way.sport}>{way.dst}:{way.dport}" for way in flows]

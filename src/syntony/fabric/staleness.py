@@ -11,13 +11,16 @@ paths are meanwhile counted on the previous paths. Two signs of this:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import lgamma, log, log1p
 from typing import NamedTuple
 
 import numpy as np
 
 from syntony.fabric.locate import OVER_NATS
+from syntony.fabric.names import directions, link_ends
 from syntony.fabric.tally import Ints
+from syntony.model.findings import Finding
 
 HOLD_S = 6
 """Agents trace lossy paths at once; silent hops, answers and rows take up to this long."""
@@ -87,6 +90,25 @@ def singles_out(sent: Ints, lost: Ints) -> bool:
     choices = lgamma(every + 1) - lgamma(some + 1) - lgamma(every - some + 1)
     gain = _log_likelihood(sent[lossy], lost[lossy]) - _log_likelihood(sent, lost)
     return gain - choices > OVER_NATS
+
+
+def other_holes(found: Finding, findings: Iterable[Finding]) -> list[Finding]:
+    """For a link that loses all of what some flows send: the other links out of its switch that do,
+    at which these flows may be since routes changed."""
+    if found.fault != "blackhole":
+        return []
+    ways = _ways_out(found)
+    return [
+        each
+        for each in findings
+        if each is not found and each.fault == "blackhole" and ways & _ways_out(each)
+    ]
+
+
+def _ways_out(found: Finding) -> set[str]:
+    """The devices that a link, or either direction of a cable, leads out of."""
+    ends = map(link_ends, directions(found.component))
+    return {each[0] for each in ends if each is not None}
 
 
 def _log_likelihood(sent: Ints, lost: Ints) -> float:

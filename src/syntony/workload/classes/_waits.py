@@ -78,8 +78,8 @@ def _places(facts: BundleFacts) -> dict[str, list[int]]:
 
 def places_of(facts: BundleFacts, ranks: list[int]) -> list[Evidence]:
     """Where the Python of these ranks is, as far as it is known."""
-    return [_place([rank], at) for rank in ranks[:MOST_PLACES]
-            if facts.processes is not None and (at := facts.processes.frames.get(rank))]  # fmt: skip
+    frames = {} if facts.processes is None else facts.processes.frames
+    return [_place([rank], frames[rank]) for rank in ranks[:MOST_PLACES] if frames.get(rank)]
 
 
 def _place(ranks: list[int], at: str) -> Evidence:
