@@ -98,10 +98,12 @@ def undetermined(found: Diagnosis) -> str:
     return reason
 
 
-def trained(number: int) -> Job:
-    """A job whose ranks wait in a barrier for one of them."""
+def trained(number: int, pause: range = range(0)) -> Job:
+    """A job whose ranks wait in a barrier for one of them. `pause`: steps that it does not do."""
     job = Job(number)
     for step in range(10 * SINCE_S):
+        if step in pause:
+            continue
         job.together(step * S // 10, "all_reduce")
         for rank in range(job.ranks):
             at_ns = store.T0 + step * S // 10
@@ -172,6 +174,16 @@ def test_a_job_without_steps_waits_for_the_rank_that_is_elsewhere(*, frames: boo
     assert record.evidence[0].text.startswith("no rank has ended a step for 20 s, and steps take")
     first = sentences("night", found, UNTIL_S * S)[0]
     assert first.startswith(f"night waits for rank {job.odd} since" if frames else "night waits si")
+
+
+def test_a_wait_that_is_not_much_longer_than_others_is_recorded() -> None:
+    """A hang is named once nothing moves for ten times as long as ever before."""
+    job = trained(0, range(50, 70))
+    (record,) = (found := job.judged(SINCE_S + 15)).waits
+    assert named(found) == []
+    assert record.subjects == (f"rank {job.odd}",)
+    assert record.evidence[0].text.endswith("not yet for 10 times as long as between others")
+    assert named(job.judged(SINCE_S + 25)) == [(F.HANG, (f"rank {job.odd}",))]
 
 
 def test_a_rank_that_computed_until_a_moment_ago_is_stuck() -> None:

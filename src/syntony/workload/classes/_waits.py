@@ -9,10 +9,12 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._excuses import LIMIT_NS
-from syntony.workload.classes._progress import LONGER, MIN_SILENCE_NS
+from syntony.workload.classes._peers import prepared, waiting_ranks
+from syntony.workload.classes._progress import LONGER, MIN_SILENCE_NS, first_open, lost_ranks
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import Comm
+from syntony.workload.stages import is_from_any
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 MOST_PLACES = 4
@@ -51,10 +53,31 @@ def without_steps(facts: BundleFacts) -> RuleFinding | None:
     silence_ns = facts.end_ns - since_ns
     if silence_ns <= max(MIN_SILENCE_NS, LONGER * float(np.quantile(took_ns, 0.999))):
         return None
+    if late := _late(facts):
+        return late
     text = f"no rank has ended a step for {format_ns(silence_ns)}, and steps take"
     what = Evidence("end_ns", f"{text} {format_ns(round(facts.step_ns))}: the job may wait in an"
                     " operation that is not recorded")  # fmt: skip
     return _finding(facts, _apart(facts), since_ns, what)
+
+
+def _late(facts: BundleFacts) -> RuleFinding | None:
+    """An operation in which ranks wait, though not yet for much longer than between others."""
+    ranks = facts.ranks
+    if ranks is None:
+        return None
+    opened = [
+        (comm, seq, waiting_ranks(ranks, comm, seq))
+        for comm in (prepared(ranks, each) for each in ranks.comms if not is_from_any(each.name))
+        if (seq := first_open(comm, lost_ranks(ranks, comm))) is not None
+    ]
+    waiting = set[int]().union(*(each for _, _, each in opened))
+    for comm, seq, here in opened:
+        roots = sorted(set(comm.ranks[~comm.present[:, seq]].tolist()) - waiting)
+        if here and roots:
+            why = f"not yet for {LONGER:.0f} times as long as between others"
+            return waits_for(facts, comm, seq, roots, why)
+    return None
 
 
 def _apart(facts: BundleFacts) -> tuple[int, ...]:
@@ -79,7 +102,7 @@ def _places(facts: BundleFacts) -> dict[str, list[int]]:
 def places_of(facts: BundleFacts, ranks: list[int]) -> list[Evidence]:
     """Where the Python of these ranks is, as far as it is known."""
     frames = {} if facts.processes is None else facts.processes.frames
-    return [_place([rank], frames[rank]) for rank in ranks[:MOST_PLACES] if frames.get(rank)]
+    return [_place([rank], frames[rank]) for rank in ranks[:MOST_PLACES] if rank in frames]
 
 
 def _place(ranks: list[int], at: str) -> Evidence:
