@@ -294,7 +294,7 @@ class Agent:
         metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
         metrics.put_operations(sheet, self._machine.jobs)
         metrics.put_takeovers(sheet, self._machine.jobs.takeovers)
-        metrics.put_job_paths(sheet, self._jobs)
+        sheet.put("paths_late_paces_total", self._jobs.late_paces)
         metrics.put_segments(sheet, self._machine.segments)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         if self._reactor.state is not None:

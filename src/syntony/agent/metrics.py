@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.job_admission import AdmissionRefusal
-from syntony.agent.job_paths import JobPaths
 from syntony.agent.links import PortTotals
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.pipeline import Pipeline
@@ -168,11 +167,6 @@ def put_takeovers(sheet: Sheet, at: TakeoverSocket) -> None:
         if what not in {"replaced", SPARES}:
             sheet.put("job_takeover_events_total", at.events[what], event=what)
     sheet.put("job_takeover_messages_unused_total", at.malformed)
-
-
-def put_job_paths(sheet: Sheet, paths: JobPaths) -> None:
-    """Orders on jobs' flows that came too late."""
-    sheet.put("paths_late_paces_total", paths.late_paces)
 
 
 def put_segments(sheet: Sheet, sampler: SegmentSampler) -> None:

@@ -62,7 +62,6 @@ class PairHunt:
         self._plan = [[self._pair(int(a), int(b)) for a, b in matching] for matching in plan]
         self._again = again
         self._outcomes: dict[str, list[tuple[str, bool]]] = {host: [] for host in self._hosts}
-        self._retested: dict[str, list[tuple[str, bool]]] = {host: [] for host in self._hosts}
         self.rounds = 0
         """Rounds reported so far."""
 
@@ -93,13 +92,9 @@ class PairHunt:
 
     def report(self, passed: Mapping[Pair, bool]) -> None:
         """The outcomes of the round; a pair that could not be tested is left out."""
-        retest = self.rounds >= len(self._plan)
         for (a, b), ok in passed.items():
             self._outcomes[a].append((b, ok))
             self._outcomes[b].append((a, ok))
-            if retest:
-                self._retested[a].append((b, ok))
-                self._retested[b].append((a, ok))
         self.rounds += 1
 
     def named(self) -> tuple[Blamed, ...]:

@@ -161,9 +161,7 @@ def _kind(nics: Iterable[MeshNic]) -> str:
     there = list(nics)
     if any(nic.rdma == "infiniband" for nic in there):
         return "InfiniBand"
-    gids = " and ".join(_gid(nic.address) for nic in there)
+    gids = " and ".join(
+        nic.address if ":" in nic.address else f"::ffff:{nic.address}" for nic in there
+    )
     return f"RoCE v2, GID {gids}"
-
-
-def _gid(address: str) -> str:
-    return address if ":" in address else f"::ffff:{address}"

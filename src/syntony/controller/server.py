@@ -43,7 +43,6 @@ from syntony.controller.ports import ControllerPorts
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.recorded_paths import RecordedPaths
-from syntony.controller.relayed_rows import RelayedBatches
 from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
@@ -146,7 +145,7 @@ class Controller:
             GatewayRoster(self._state),
             self._last_reports,
             self._leadership.follow,
-            self._stored_by_gateway,
+            lambda relayed: self._count(self._rows.take_relayed(relayed)),
             lambda: enrolment.revocations,
         )
         self._keys = ProbeKeyDistribution(
@@ -351,9 +350,6 @@ class Controller:
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
                 session.acknowledge()
-
-    def _stored_by_gateway(self, relayed: RelayedBatches) -> None:
-        self._count(self._rows.take_relayed(relayed))
 
     def _count(self, outcomes: list[BatchOutcome]) -> None:
         """Results of batches that have been stored, or refused, here or by a gateway."""

@@ -132,7 +132,8 @@ class FabricManager(NvidiaCheck):
                 good, host, f"{state}, {status}", "Completed, Success", "nvidia-smi: fabric", at=bus
             )
         if self._has_switch(host):
-            yield self._service(host)
+            service = service_state(host, "nvidia-fabricmanager")
+            yield self.verdict(service == "active", host, service, "active", self.reads[0][2:])
             yield from self.part(host, self._version(host, smi.driver), "version")
 
     @staticmethod
@@ -141,10 +142,6 @@ class FabricManager(NvidiaCheck):
             return any(device.kind == DeviceKind.NVSWITCH for device in devices(host))
         except FactError:
             return False
-
-    def _service(self, host: Facts) -> Result:
-        state = service_state(host, "nvidia-fabricmanager")
-        return self.verdict(state == "active", host, state, "active", self.reads[0][2:])
 
     def _version(self, host: Facts, driver: str) -> Iterator[Result]:
         match = _FM_VERSION.search(host.run("nv-fabricmanager", "--version"))

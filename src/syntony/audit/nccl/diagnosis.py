@@ -97,18 +97,10 @@ class _Pattern(NamedTuple):
         return self.low_flat == self.flat and self.low_hier == self.hier
 
     @property
-    def only_flat(self) -> bool:
-        return bool(self.hier) and self.low_flat == self.flat and not self.low_hier
-
-    @property
     def only_few(self) -> bool:
         """The fewest queue pairs are low, the most are not."""
         low, qps = self.low_flat | self.low_hier, self.flat | self.hier
         return min(qps) in low and max(qps) not in low
-
-    @property
-    def only_hier(self) -> bool:
-        return bool(self.low_hier) and not self.low_flat
 
 
 class _Rule(NamedTuple):
@@ -142,7 +134,7 @@ _MATRIX = (
         ),
     ),
     _Rule(
-        lambda seen: seen.only_flat,
+        lambda seen: bool(seen.hier) and seen.low_flat == seen.flat and not seen.low_hier,
         NcclFinding(
             "flat order is low, hierarchy order is not: links between leaves and spines",
             Suspect.FABRIC,
@@ -158,7 +150,7 @@ _MATRIX = (
         ),
     ),
     _Rule(
-        lambda seen: seen.only_hier,
+        lambda seen: bool(seen.low_hier) and not seen.low_flat,
         NcclFinding(
             "hierarchy order is low, flat order is not: the order is not the cabling's, "
             "or a leaf is slow",

@@ -63,7 +63,8 @@ def _iproute(reported: list[Any], device: str) -> RoutingTable:
             if host.prefixlen == host.max_prefixlen:  # 127.0.0.0/8 is nobody's address
                 own.add(str(host.network_address))
             continue
-        network = _network(str(each["dst"]), v6=":" in _first_via(each))
+        first = next((hop.get("gateway", "") for hop in each.get("nexthops", [each])), "")
+        network = _network(str(each["dst"]), v6=":" in first)
         if kind in _NOT_FORWARDED or network.is_multicast or network.is_link_local:
             continue
         thrown = kind if kind in _NO_WAY else ""
@@ -77,10 +78,6 @@ def _vias(route: Mapping[str, Any]) -> Iterator[str]:
         via = hop.get("gateway") or hop.get("via", {}).get("host", "")
         if via and not _GONE & set(hop.get("flags", ())):
             yield str(via)
-
-
-def _first_via(route: Mapping[str, Any]) -> str:
-    return next((hop.get("gateway", "") for hop in route.get("nexthops", [route])), "")
 
 
 def _network(text: str, *, v6: bool) -> Network:

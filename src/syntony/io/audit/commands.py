@@ -96,15 +96,12 @@ class RecordedCommands:
             output = read_bytes(file, MAX_OUTPUT_BYTES)
         except FileNotFoundError as error:
             missing = f"`{' '.join(command)}` was not recorded"
-            if self._folder.is_dir() and self._recorded_absence(command[0]):
+            if (self._folder / f"{command[0].replace('/', '%2F')}.absent").exists():
                 raise AbsentError(f"{command[0]} is not installed") from error
             raise UnreadableError(missing) from error
         except OSError as error:
             raise UnreadableError(f"{file}: {error.strerror}") from error
         return outcome(command, self._status(file), output, b"")
-
-    def _recorded_absence(self, program: str) -> bool:
-        return (self._folder / f"{program.replace('/', '%2F')}.absent").exists()
 
     @staticmethod
     def _status(file: Path) -> int:

@@ -140,7 +140,6 @@ class _Conductor:
         self._members, self._requested, self._step = members, requested, step
         self._nics = tuple(nic for each in members.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
-        self._names = {str(nic): str(nic) for nic in self._nics}
 
     def survey(self) -> Survey:
         order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
@@ -288,8 +287,7 @@ class _Conductor:
             return list(zip(pairs, reported, strict=True))
 
         for reported in self._members.each(list(partner), measure).values():
-            for pair, row in reported:
-                yield (self._names[pair[0]], self._names[pair[1]]), row
+            yield from reported
 
     def _wire(self, flow: ReachFlow) -> list[object]:
         return [self._address[flow.src], self._address[flow.dst], flow.sport]
