@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from syntony.model import S
+from syntony.model import MS, S
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -74,3 +74,8 @@ def print_json(data: Any) -> None:
 def civil_time(at_ns: int) -> str:
     """UTC to the second; empty for 0."""
     return f"{dt.datetime.fromtimestamp(at_ns / S, dt.UTC):%Y-%m-%d %H:%M:%S}" if at_ns else ""
+
+
+def civil_time_ms(at_ns: int) -> str:
+    """UTC to the millisecond, cut off."""
+    return f"{civil_time(at_ns // S * S)}.{at_ns // MS % 1000:03d}"
