@@ -149,7 +149,9 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
 @why_option
 def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
-    """Set placement to observe or act, until the controller restarts with its configured mode.
+    """Set placement to observe or act from now on, also after a restart of the controller.
+
+    This outweighs the mode in the controller's configuration.
 
     \b
     Example:
@@ -171,8 +173,8 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set pacing of flows that share a congested link to observe or act.
 
     Flows that share a link with a standing queue get rates that add up to slightly less than its
-    capacity. Agents drop the rates after three seconds without an update; a restarted controller
-    returns to its configured mode.
+    capacity. Agents drop the rates after three seconds without an update. The mode stays after a
+    restart of the controller, and outweighs the one in its configuration.
 
     \b
     Example:
