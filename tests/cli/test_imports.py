@@ -127,14 +127,26 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nsyntony: interrupted\n")
 
 
-def test_checking_an_agents_file_loads_no_controller() -> None:
-    """A fleet's configuration management does that on every host."""
-    code = (
-        "import sys; from syntony.cli import run; code = run(['config', 'check', sys.argv[1]]);"
-        "print(sorted({'numpy', 'grpc', 'syntony.controller'} & sys.modules.keys()), code)"
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["config", "check", str(CONFIG / "agent.toml")], 0),
+        (["audit", "checks"], 0),
+        (["audit", "diff"], 2),
+    ],
+)
+def test_commands_that_need_no_fleet_load_no_more_than_they_need(
+    words: list[str], code: int, tmp_path: Path
+) -> None:
+    """The first one is what a fleet's configuration management runs on every host."""
+    script = (
+        "import json, sys; from syntony.cli import run; code = run(sys.argv[1:]);"
+        "unwanted = {'numpy', 'grpc', 'syntony.controller'} & sys.modules.keys();"
+        "print(json.dumps([sorted(unwanted), code]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(CONFIG / "agent.toml")],
+        [sys.executable, "-c", script, *words],
         capture_output=True, text=True, check=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "[] 0"
+    assert json.loads(done.stdout.splitlines()[-1]) == [[], code]

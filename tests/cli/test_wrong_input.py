@@ -18,6 +18,7 @@ from tests.command_tree import commands
 from syntony.cli import fleet, run
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError
+from syntony.io.files import write_output
 from syntony.wire.coding import encode
 from syntony.wire.query import Query
 from syntony.wire.rest import body
@@ -220,3 +221,10 @@ def test_a_secret_from_an_input_that_is_closed_or_empty(
     assert ended.returncode in {2, 3}
     assert ended.stderr.startswith("syntony: error: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_an_output_that_is_a_link_to_itself_is_replaced(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    write_output(loop, b"whole")
+    assert loop.read_bytes() == b"whole"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from tests.controller.placed import PORTS, RATE_BPS, WINDOW_NS, Fabric, Route, World
 
-from syntony.controller.config import PacingConfig, PlacementMode
+from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.placement import Placement
 from syntony.controller.placing import PORT_REST_NS, Decided, PlacementService
 from syntony.errors import ConfigError
@@ -18,6 +18,7 @@ from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
 from syntony.traffic.trials import MoveTrial, TrialResult
+from syntony.wire.control import Issuer
 from syntony.wire.traffic import MoveOutcome
 
 if TYPE_CHECKING:
@@ -315,6 +316,24 @@ class LateWorld(World):
             for move in orders.moves:
                 self._do(host, move)
         return decided
+
+
+@pytest.mark.parametrize("what", ["placement", "pacing"])
+def test_a_mode_that_an_operator_set_outweighs_the_file_and_the_log_says_so(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def modes(state: ControlState) -> dict[str, PlacementMode]:
+        made = Placement(cast("Store", None), PlacementConfig(), PacingConfig(), None, state)
+        return {"placement": made.service.mode, "pacing": made.pacing.mode}
+
+    state = ControlState(None)
+    assert set(modes(state).values()) == {PlacementMode.OBSERVE}
+    assert not caplog.text
+    state.set_mode(what, "act", "observe", at_ns=1, issuer=Issuer("ann", "unix"), comment="")
+    assert modes(state) == dict.fromkeys(modes(ControlState(None)), PlacementMode.OBSERVE) | {
+        what: PlacementMode.ACT
+    }
+    assert f"{what}: act, as an operator has set; not observe, as [{what}] in" in caplog.text
 
 
 @pytest.mark.parametrize("back_s", [3600, random.randrange(2, 900)])

@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from syntony.audit.pairs import MIN_CLASS
 
 MADS = 3.0
@@ -49,6 +47,8 @@ def fit(hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], 
     Raises:
         ValueError: fewer than `MIN_PAIRS`, or one number of hops only.
     """
+    import numpy as np
+
     by_hops: dict[int, list[float]] = defaultdict(list)
     for pair, ns in floor_ns.items():
         by_hops[hops[pair]].append(ns)

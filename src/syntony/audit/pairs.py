@@ -10,13 +10,13 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Ints = NDArray[np.int32]
+    Ints = NDArray[np.int32]
 _Class = TypeVar("_Class", bound=Hashable)
 SLOW_MADS = 5.0
 """A pair is slow beyond so many median absolute deviations from its class's median."""
@@ -42,6 +42,9 @@ def matchings(hosts: int, rounds: Sequence[int] | None = None) -> Ints:
         (rounds, pairs, 2), the smaller number first. With an odd N one host rests in every round
         and is left out.
     """
+    import numpy as np
+    from numpy.lib.stride_tricks import sliding_window_view
+
     even = hosts + hosts % 2
     if even < 2:
         return np.empty((0, 0, 2), dtype=np.int32)
@@ -72,6 +75,8 @@ def sampled(hosts: int, count: int, seed: int) -> Ints:
     Returns:
         (rounds, pairs, 2).
     """
+    import numpy as np
+
     draw = np.random.default_rng(seed)
     total = rounds_of(hosts)
     chosen = draw.choice(total, size=min(count, total), replace=False)

@@ -7,7 +7,7 @@ import click
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
-from syntony.cli.output import console, messages, print_json, why_option
+from syntony.cli.output import civil_time_ms, console, messages, print_json, why_option
 from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
@@ -57,13 +57,12 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
         messages.print(f"nothing was done to any path in the last {window}")
         return
     table = plain_table(
-        "when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"
+        "when (UTC)", "host", "job", "action", "cause", "detect", "act", "path", "evidence"
     )
-    newest_ns = events[-1].ts_ns
     for event in events:
         path = event.new_path if event.action in _OF_NEW else event.old_path
         table.add_row(
-            f"{(event.ts_ns - newest_ns) / S:.3f} s",
+            civil_time_ms(event.ts_ns),
             event.host,
             event.job,
             lazy_rich.Text(event.action, style="bold red" if event.result else ""),

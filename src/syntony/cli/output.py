@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from syntony.model import S, format_ns
+from syntony.model import MS, S, format_ns
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -79,3 +79,8 @@ def shown_ns(value_ns: float | None) -> str:
 def civil_time(at_ns: int) -> str:
     """UTC to the second; empty for 0."""
     return f"{dt.datetime.fromtimestamp(at_ns / S, dt.UTC):%Y-%m-%d %H:%M:%S}" if at_ns else ""
+
+
+def civil_time_ms(at_ns: int) -> str:
+    """UTC to the millisecond, cut off."""
+    return f"{civil_time(at_ns // S * S)}.{at_ns // MS % 1000:03d}"

@@ -7,9 +7,9 @@ import click
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import warn_if_job_unknown
-from syntony.cli.output import console, messages, print_json, why_option
+from syntony.cli.output import civil_time_ms, console, messages, print_json, why_option
 from syntony.io.user_name import user_name
-from syntony.model import S, format_bps, format_ns
+from syntony.model import format_bps, format_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import duration, plain_table
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
@@ -127,12 +127,11 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
         messages.print("nothing was moved since the controller started; older: failover log")
         return
     table = plain_table(
-        "when", "job", "from", "to", "old path", "new path", "why", "took", "result"
+        "when (UTC)", "job", "from", "to", "old path", "new path", "why", "took", "result"
     )
-    newest_ns = answer.moves[-1].ts_ns
     for move in answer.moves:
         table.add_row(
-            f"{(move.ts_ns - newest_ns) / S:.1f} s",
+            civil_time_ms(move.ts_ns),
             move.job,
             move.src,
             move.dst,
@@ -150,7 +149,9 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
 @why_option
 def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
-    """Set placement to observe or act, until the controller restarts with its configured mode.
+    """Set placement to observe or act from now on, also after a restart of the controller.
+
+    This outweighs the mode in the controller's configuration.
 
     \b
     Example:
@@ -172,8 +173,8 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set pacing of flows that share a congested link to observe or act.
 
     Flows that share a link with a standing queue get rates that add up to slightly less than its
-    capacity. Agents drop the rates after three seconds without an update; a restarted controller
-    returns to its configured mode.
+    capacity. Agents drop the rates after three seconds without an update. The mode stays after a
+    restart of the controller, and outweighs the one in its configuration.
 
     \b
     Example:

@@ -79,7 +79,7 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``[placement]``: moves of jobs' flows off congested paths (docs/how-to/contention.md)."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
-    """``off``, ``observe`` or ``act``."""
+    """``off``, ``observe`` or ``act``, until an operator sets another by `syntony traffic mode`."""
     max_moves: Natural = 64
     """Maximum moves in one step, a quarter of a second: limits the effect of a wrong decision."""
     max_moves_per_s: Natural = 64
@@ -94,7 +94,8 @@ class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``[pacing]``: rates for flows that share a congested link; classes are those of placement."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
-    """``off``, ``observe`` or ``act``."""
+    """``off``, ``observe`` or ``act``, until an operator sets another by `syntony traffic pacing`.
+    """
     policy: PacePolicy | None = None
     """When to pace, and how much; None: the defaults of `PacePolicy`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -31,6 +32,7 @@ from syntony.wire.traffic import (
     TrafficQuery,
 )
 
+_log = logging.getLogger(__name__)
 PATHS_BACK_NS = 900 * S
 """Window of paths that a new controller reads; spare ports are traced again every ten minutes."""
 REPORTS_NS = 10 * S
@@ -68,8 +70,8 @@ class Placement:
         self.flows = self.service.table
         self.pacing = PacingService(pacing, topology, self.service.table, self.service.classes)
         self._state = state
-        self.service.mode = PlacementMode(state.mode("placement") or config.mode)
-        self.pacing.mode = PlacementMode(state.mode("pacing") or pacing.mode)
+        self.service.mode = _mode(state, "placement", config.mode)
+        self.pacing.mode = _mode(state, "pacing", pacing.mode)
         self._store = store
         self._topology = topology
         self._time, self._stepped_ns = FleetTime(REPORTS_NS), 0
@@ -253,3 +255,14 @@ class Placement:
             )
             for link, bps in sorted(loads.items(), key=lambda item: (-item[1], item[0]))
         )
+
+
+def _mode(state: ControlState, what: str, configured: str) -> PlacementMode:
+    """The mode that an operator has set, else the configured one."""
+    chosen = state.mode(what) or configured
+    if chosen != configured:
+        _log.warning(
+            "%s: %s, as an operator has set; not %s, as [%s] in the configuration says",
+            what, chosen, configured, what,
+        )  # fmt: skip
+    return PlacementMode(chosen)
