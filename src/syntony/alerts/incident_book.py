@@ -24,7 +24,6 @@ from syntony.alerts.causes import (
     joint_cause,
     joint_page,
     precedes,
-    was_paged_for,
     was_reached_over,
     was_reported,
 )
@@ -274,7 +273,7 @@ class Book:
         oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
         ended = Related(ended_after(oldest_ns, self.state.incidents), topology)
         for incident in self._live.values():
-            before = known.get(incident.cause) if incident.continues else None
+            continued = incident.continues
             cause = self._cause(incident, active, topology)
             if cause is not None and not is_explained_by(cause, incident, known):
                 incident.caused = max(incident.caused, incident.value)
@@ -289,7 +288,7 @@ class Book:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
             incident.cause = number
-            if not number and (before is None or was_paged_for(before)):
+            if not number and not continued:
                 incident.held_ns = now_ns
             changes.append(IncidentChange(now_ns, kind, incident))
         return changes
