@@ -69,6 +69,8 @@ MIGRATIONS = (
     Migration(19),
     # Processes of jobs say whether they handle SIGTERM: a column is added.
     Migration(20),
+    # Processes of jobs say where their Python is: a column is added.
+    Migration(21),
 )
 SUMMED_HOURS = 13
 """The version that added this table; it is filled after the tables are created."""
