@@ -144,6 +144,17 @@ def test_a_rail_is_named_where_two_sums_show_it(windows: int, enough: bool) -> N
     assert all(f"bytes of {windows} windows, 10 are needed" in each for each in notes)
 
 
+@pytest.mark.parametrize(
+    ("proto", "begin", "named"), [("rc", 0, True), ("tcp", 0, False), ("tcp", 30, True)]
+)
+def test_tcp_is_to_use_rails_alike_only_if_it_did(proto: str, begin: int, named: bool) -> None:
+    """One connection uses one rail, and another one after a failover."""
+    draw = random.Random(SEED)
+    flows = tables(draw_job(draw, (0.3, 1.0), begin=begin, events="", compute=0.1), draw)["flows"]
+    flows["proto"] = [proto] * len(flows["flow"])
+    assert bool(rail_imbalance.find(BundleFacts(bundle({"flows": flows})))) is named
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.4, 3.0])
 def test_larger_or_smaller_steps_are_no_imbalance(factor: float) -> None:
     print(f"seed {SEED}")

@@ -52,7 +52,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         off = carried / total / plan[:, None] - 1
     worst = np.abs(off).max(axis=0)
     stretch = episode(np.nan_to_num(worst) > OFF, total > 0)
-    if stretch is None or stretch.share < 0.7:
+    unplanned = np.count_nonzero(worst <= OFF) < N and _is_planned_by_use(facts, flows)
+    if stretch is None or stretch.share < 0.7 or unplanned:
         return []
     part = slice(stretch.first, stretch.last + 1)
     level = np.array([float(np.nanmedian(each[part])) for each in off])
@@ -88,6 +89,12 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             action=ACTION, flows=frozenset(flow for rail in named for flow in own[rail]),
         )
     ]  # fmt: skip
+
+
+def _is_planned_by_use(facts: BundleFacts, flows: Flows) -> bool:
+    """Whether only what was seen can show that rails are to carry alike: a program opens TCP
+    connections where it likes, and failover moves them."""
+    return not facts.bundle.manifest.rail_shares and "tcp" in flows.table.codes("proto").values
 
 
 def _too_short(facts: BundleFacts, sums: Floats, smeared: int, named: list[str]) -> bool:
