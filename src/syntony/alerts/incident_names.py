@@ -68,7 +68,7 @@ def choose(
         # group, and a group no wider one.
         anything = topology.is_anything(one.subject) and not topology.is_anything(now.subject)
         wider = anything or topology.holds(one.subject, now.subject)
-        return is_group(one) and one is not now and (wider if is_group(now) else named is not None)
+        return is_group(one) and (wider if is_group(now) else named is not None)
 
     if len(incident.members) > 1:
         return None
