@@ -201,6 +201,7 @@ def test_a_part_that_was_named_is_not_called_a_group_again(again_s: int, restart
     [
         ("leaf1..*", "*..* or leaf1..*", 0),
         ("leaf1..*", "*..leaf1 or leaf1..*", 0),
+        ("leaf1..*", "*..*", 0),
         ("*..* or leaf1..*", "leaf1..*", 1),
         ("leaf1..leaf2", "leaf1..*", 0),
         ("leaf1..*", "leaf1..leaf2", 1),

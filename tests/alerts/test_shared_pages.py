@@ -51,6 +51,21 @@ def test_a_worse_loss_at_the_link_of_a_nic_that_paged_pages() -> None:
     assert night.run(20, mild, bad("link-loss", link)) == [f"link-loss {link}"]
 
 
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (nic_loss("h0/rail0"), bad("ambiguous-loss", "h0/rail0 or h1/rail0")),
+        (bad("ambiguous-loss", "h0/rail0 or h1/rail0"), nic_loss("h0/rail0")),
+        (bad("ambiguous-loss", "h0/rail0--leaf0 or leaf0"), nic_loss("h0/rail0")),
+    ],
+)
+def test_one_of_two_suspects_is_not_the_same_part(one: Observation, two: Observation) -> None:
+    """Each loses packets while the other does."""
+    night = Night()
+    assert len(night.run(20, one)) == 1
+    assert len(night.run(20, one, two)) == 1
+
+
 def test_losses_at_the_links_of_two_nics_are_two_pages() -> None:
     night = Night()
     both = nic_loss("h0/rail0"), bad("link-loss", "h1/rail0->leaf0")

@@ -283,6 +283,16 @@ def test_a_host_that_does_not_return_is_not_waited_for_any_longer() -> None:
         assert fleet.due(now_ns + SETTLE_NS)
 
 
+def test_a_new_host_is_no_sign_that_the_others_are_back() -> None:
+    fleet = new_fleet()
+    fleet.await_return(HOSTS, 0)
+    fleet.join(hello("h9", "s"), 0)
+    assert not fleet.due(RETURN_NS - 1)
+    fleet.join(hello(HOSTS[0], "s"), RETURN_NS - S)
+    fleet.join(hello("h8", "s"), RETURN_NS - 1)
+    assert fleet.due(RETURN_NS), "none is waited for any longer because others come"
+
+
 def test_hosts_that_return_for_long_are_waited_for_until_the_limit() -> None:
     fleet = new_fleet()
     fleet.await_return([f"h{number}" for number in range(100)], 0)

@@ -170,6 +170,18 @@ def test_it_is_known_while_the_store_answers_late(control: Control, away: int) -
     assert control.changes == []
 
 
+@pytest.mark.parametrize("crossing", [CROSSING, {}])
+def test_flows_are_known_before_the_paths_that_they_may_take(
+    control: Control, crossing: dict[str, frozenset[str]]
+) -> None:
+    pair = "h0/rail0->h2/rail0"
+    flow = QueueFlow(job="far", pair=pair, rate_bps=3 * 10**11)
+    waits = msgspec.structs.replace(queue("leaf0->spine0", pair), flows=(flow,))
+    control.slas = LatencyInputs(None, (waits,), crossing, {})
+    control.tick(30)
+    assert control.pages() == ["congestion leaf0->spine0"]
+
+
 CABLE = "leaf0--spine0"
 THERE_AND_BACK = ("h0/rail0->h2/rail0", "h2/rail0->h0/rail0")
 

@@ -13,12 +13,24 @@ from syntony.fabric.names import (
     GROUP,
     ComponentKind,
     crosses,
+    directions,
     guess_kind,
     link_ends,
     pairs_across,
     same_place,
 )
 from syntony.fabric.numbering import _CLAIM, IMPLIED_PRICE, make_candidates
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("a--b", ("a->b", "b->a")), ("a->b", ("a->b",)), ("a", ("a",)),
+        ("a--b or c", ("a--b or c",)), ("a--b or c--d", ("a--b or c--d",)),
+    ],
+)  # fmt: skip
+def test_the_directions_of_what_is_named(name: str, ways: tuple[str, ...]) -> None:
+    assert directions(name) == ways
 
 
 @pytest.mark.parametrize(

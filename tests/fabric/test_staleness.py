@@ -156,6 +156,19 @@ def test_two_links_of_a_switch_that_drop_single_flows_are_both_named() -> None:
     assert sorted(named) == ["leaf0->spine0", "leaf0->spine1"]
 
 
+@pytest.mark.parametrize("beside", [{"leaf0->spine0": 0.05}, {"leaf1->spine0": 1.0}])
+def test_a_link_that_drops_single_flows_is_named_beside(beside: dict[str, float]) -> None:
+    """… one that loses a share of its packets, and one of another switch."""
+    fabric = Fabric(parallel=2)
+    for _ in range(8):
+        fabric.second()
+    named: list[str] = []
+    for _ in range(staleness.HOLD_S + 6):
+        fabric.second({"leaf0->spine1#0": 1.0, **beside})
+        named = fabric.named()
+    assert sorted(named) == sorted(["leaf0->spine1", *beside])
+
+
 def test_what_flows_lost_long_before_does_not_hide_that_some_are_singled_out() -> None:
     """Every flow loses a probe by chance; seconds later most of a spine's go elsewhere."""
     fabric = Fabric()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -21,7 +22,7 @@ from syntony.alerts.silences import Silence
 from syntony.errors import ConfigError, StateError, UsageError
 from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.state import ControlState
-from syntony.state.database import migrations
+from syntony.state.database import LOST_EPOCHS, migrations, next_epoch
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
@@ -339,3 +340,34 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="check state_dir"):
         ControlState(tmp_path / "file")
+
+
+def taken(place: Path, timeline: int) -> int:
+    """The next epoch, at a server of this timeline."""
+    with sqlite3.connect(place / FILE) as connection:
+        return next_epoch(connection, timeline)
+
+
+def test_no_epoch_is_given_twice_after_two_promotions(tmp_path: Path) -> None:
+    """Of two replicas that lack the newest epochs; the second lacks those of the first as well."""
+    lost = random.randrange(1, LOST_EPOCHS // 2)
+    print(f"{lost} epochs lost in each")
+    first, second = tmp_path / "first", tmp_path / "second"
+    ControlState(first).close()
+    shutil.copytree(first, second)
+    given = [taken(first, 1) for _ in range(lost)]
+    given += [taken(first, 2) for _ in range(lost)]
+    assert given == sorted({*given})
+    assert taken(second, 3) > given[-1]
+
+
+def test_a_promotion_is_noticed_at_a_server_that_began_anew(tmp_path: Path) -> None:
+    """It has read a copy of a server that was promoted twice."""
+    place, replica = tmp_path / "state", tmp_path / "replica"
+    ControlState(place).close()
+    epoch = taken(place, 3)
+    assert taken(place, 1) == epoch + 1
+    assert taken(place, 0) == epoch + 2, "not known for once"
+    shutil.copytree(place, replica)
+    newest = taken(place, 1)
+    assert taken(replica, 2) == newest + LOST_EPOCHS

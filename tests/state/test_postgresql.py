@@ -19,6 +19,7 @@ from syntony.state import ControlState, InUseError, LeaseLostError, SilentError
 from syntony.state import postgresql as postgres
 from syntony.state.database import LOST_EPOCHS
 from syntony.state.document import Document
+from syntony.state.epochs import raise_epoch
 from syntony.state.identities import IdentityStore, Record, Token
 from syntony.state.postgresql import AHEAD_CHECKS, LEASE_MS, HolderCheck, PostgresDatabase
 from syntony.state.transfer import import_sqlite
@@ -116,7 +117,8 @@ def test_no_epoch_is_given_twice_after_a_replica_was_promoted() -> None:
             running.promote(replica=False)
             with pytest.raises(StateError):
                 state.database.check()
-            state.database.check()
+            with pytest.raises(UsageError, match="is not later"):  # than that of the new session
+                raise_epoch(state, 5 + LOST_EPOCHS, issuer=ANN, at_ns=0, comment="")
             assert state.epoch == 4 + 2 * LOST_EPOCHS
             assert state.read("SELECT epoch FROM lease") == [(state.epoch,)]
 

@@ -66,8 +66,9 @@ def choose(
     def is_vaguer(one: Incident) -> bool:
         # Paths may be unknown again for a while: of what is found then a part that was named is no
         # group, and a group no wider one.
-        wider = topology.holds(one.subject, now.subject) if is_group(now) else named is not None
-        return is_group(one) and one is not now and wider
+        anything = topology.is_anything(one.subject) and not topology.is_anything(now.subject)
+        wider = anything or topology.holds(one.subject, now.subject)
+        return is_group(one) and (wider if is_group(now) else named is not None)
 
     if len(incident.members) > 1:
         return None

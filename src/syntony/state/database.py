@@ -22,8 +22,8 @@ from syntony.errors import ConfigError, StateError
 _MIGRATIONS = "migrations"
 _TIMELINE = "server timeline"
 LOST_EPOCHS = 1_000
-"""Left out by the first controller after a replica was promoted, which may lack the newest epochs:
-agents have perhaps obeyed them, and none may be given twice."""
+"""Left out for each promotion of a replica, which may lack the newest epochs: agents have perhaps
+obeyed them, and none may be given twice."""
 
 
 class LeaseLostError(StateError):
@@ -158,8 +158,9 @@ def next_epoch(connection: DatabaseConnection, timeline: int = 0) -> int:
     row = connection.execute("SELECT epoch FROM lease").fetchone()
     epoch = 1 if row is None else int(row[0]) + 1
     known = connection.execute("SELECT value FROM counter WHERE name = ?", (_TIMELINE,)).fetchone()
-    if timeline > (1 if known is None else int(known[0])):
-        epoch += LOST_EPOCHS
+    promotions = timeline - (1 if known is None else int(known[0]))
+    if timeline and promotions:  # below 0: a copy that another server has read
+        epoch += LOST_EPOCHS * max(0, promotions)
         upsert(connection, "counter", {"name": _TIMELINE, "value": timeline}, key="name")
     upsert(connection, "lease", {"id": 1, "epoch": epoch, "holder": holder()})
     return epoch

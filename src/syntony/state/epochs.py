@@ -19,10 +19,10 @@ def raise_epoch(
         UsageError: the epoch is as high already, or `above` is out of range.
         StateError: it is not recorded; nothing changed.
     """
-    before = state.epoch
-    if not before <= above < MAX_EPOCH:
-        raise UsageError(f"this controller has epoch {before}; {above} is not later")
-    with state.transaction() as connection:
+    with state.transaction() as connection:  # whose session may be at a server promoted since
+        before = state.epoch
+        if not before <= above < MAX_EPOCH:
+            raise UsageError(f"this controller has epoch {before}; {above} is not later")
         connection.execute("UPDATE lease SET epoch = ?", (above + 1,))
         change = ("controller epoch", str(before), str(above + 1), comment)
         log_change(connection, at_ns, issuer, change)
