@@ -182,7 +182,7 @@ def test_a_wait_that_is_not_much_longer_than_others_is_recorded() -> None:
     (record,) = (found := job.judged(SINCE_S + 15)).waits
     assert named(found) == []
     assert record.subjects == (f"rank {job.odd}",)
-    assert record.evidence[0].text.endswith("not yet for 10 times as long as between others")
+    assert record.evidence[0].text.endswith("not yet long enough to be called a hang")
     assert named(job.judged(SINCE_S + 25)) == [(F.HANG, (f"rank {job.odd}",))]
 
 
@@ -381,3 +381,47 @@ def test_a_rank_that_does_not_form_a_group_is_stuck_if_others_wait_for_it(
             job.call(group, rank, SINCE_S * S, 0 if waits else SINCE_S * S + MS, "new_group", 0)
     expected = [(F.HANG, (f"rank {job.odd}",))] if waits else []
     assert named(job.judged(60)) == expected
+
+
+def test_a_rank_whose_operations_were_lost_is_not_waited_for() -> None:
+    """It may have come: the others ended what it must have taken part in."""
+    job = trained(0)
+    gone = 10 * SINCE_S - 20
+    job.operations = [
+        each for each in job.operations if each["rank"] != job.odd or each["seq"] < gone
+    ]
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_an_operation_that_its_ranks_left_long_ago_is_not_waited_for() -> None:
+    """As after a time limit; later nothing is open."""
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    for rank in range(job.ranks):
+        if rank != job.odd:
+            job.call("1." + job.whole[2:], rank, 5 * S, 0, "barrier", 0)
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_a_rank_that_waits_for_any_other_is_not_waited_for() -> None:
+    job = trained(0, range(50, 70))
+    any_rank = next(rank for rank in range(job.ranks) if rank != job.odd)
+    job.operations = [
+        each for each in job.operations if each["done_ns"] or each["rank"] != any_rank
+    ]
+    job.call(f"0.p2p *>{any_rank}", any_rank, SINCE_S * S, 0, "recv")
+    (record,) = job.judged(SINCE_S + 15).waits
+    assert record.subjects == (f"rank {job.odd}",)
+
+
+def test_a_wait_in_a_new_group_is_told_as_it_is() -> None:
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    for rank in range(job.ranks):
+        if rank != job.odd:
+            job.call("1." + job.whole[2:], rank, SINCE_S * S, 0, "barrier", 0)
+    (record,) = job.judged(SINCE_S + 20).waits
+    assert record.subjects == (f"rank {job.odd}",)
+    assert record.evidence[0].text.endswith("not yet long enough to be called a hang")
