@@ -14,7 +14,10 @@ from syntony.cli.diagnose import UNKNOWN, exit_status
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
 from syntony.workload import Diagnosis, diagnose
+from syntony.workload.facts import BundleFacts
+from syntony.workload.recorded import RecordedBundle
 from syntony.workload.sentences import sentences
+from syntony.workload.top import job_line
 from syntony.workload.verdict import FaultClass as F
 
 SEED = random.randrange(1 << 32)
@@ -61,10 +64,10 @@ class Job:
         for rank, begun_ns in enumerate(begun):
             self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
 
-    def judged(
+    def recorded(
         self, until_s: int = UNTIL_S, *, readings: bool = True,
         state: Callable[[int, int], str] = lambda _rank, _second: "S",
-    ) -> Diagnosis:  # fmt: skip
+    ) -> RecordedBundle:  # fmt: skip
         processes = [
             store.process(
                 f"h{rank}", rank, second, ranks=self.ranks, state=state(rank, second),
@@ -76,7 +79,10 @@ class Job:
         ]  # fmt: skip
         rows = {COLLECTIVE.name: self.operations, STEP.name: self.steps,
                 JOB_PROCESS.name: processes if readings else []}  # fmt: skip
-        return diagnose(store.bundle(store.record(rows, seconds=until_s)))
+        return store.record(rows, seconds=until_s)
+
+    def judged(self, until_s: int = UNTIL_S, **given: Any) -> Diagnosis:
+        return diagnose(store.bundle(self.recorded(until_s, **given)))
 
 
 def named(found: Diagnosis) -> list[tuple[F, tuple[str, ...]]]:
@@ -160,6 +166,10 @@ def test_a_wait_is_recorded_with_what_its_rank_does_and_how_to_see_more() -> Non
     assert record.action.endswith(f"look at what it does: `py-spy dump --pid 7` on h{job.odd}")
     assert record.blast_radius.ranks == job.ranks
     assert [(each.fault, each.excluded) for each in record.alternatives] == [(F.HANG, False)]
+    whole = Diagnosis((), (), waits=(record,))
+    assert exit_status(whole) == UNKNOWN
+    line = job_line("night", store.bundle(job.recorded()), whole)
+    assert (line.verdict, line.subject, line.others) == ("undetermined", f"rank {job.odd}", 0)
 
 
 @pytest.mark.parametrize("frames", [True, False])
@@ -174,6 +184,30 @@ def test_a_job_without_steps_waits_for_the_rank_that_is_elsewhere(*, frames: boo
     assert record.evidence[0].text.startswith("no rank has ended a step for 20 s, and steps take")
     first = sentences("night", found, UNTIL_S * S)[0]
     assert first.startswith(f"night waits for rank {job.odd} since" if frames else "night waits si")
+
+
+def test_of_two_ranks_in_two_places_neither_is_waited_for() -> None:
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    job.frame = lambda rank: f"train.py:{rank} main" if rank < 2 else ""
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_the_newest_process_of_a_rank_says_where_that_is() -> None:
+    """It was started again, as another process."""
+    processes = [
+        store.process("h0", 0, second, pid=pid, frame=frame, ended=int(second == 4))
+        for pid, frame, some in (
+            (7, "old.py:1 f", range(0, 5, 2)),
+            (9, "new.py:2 g", range(6, 9, 2)),
+        )
+        for second in some
+    ]
+    made = store.bundle(store.record({JOB_PROCESS.name: processes}, seconds=10))
+    found = BundleFacts(made).processes
+    assert found is not None
+    assert (found.pid(0), found.frames) == (9, {0: "new.py:2 g"})
 
 
 def test_a_wait_that_is_not_much_longer_than_others_is_recorded() -> None:
