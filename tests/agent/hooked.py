@@ -3,10 +3,12 @@
 Says `ready` when it has done so, then waits for a line.
 """
 
+import contextlib
 import gc
 import os
 import select
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -121,8 +123,16 @@ def dies() -> None:
     dist.all_reduce(Tensor(), op="dies")
 
 
+def fails() -> None:
+    with contextlib.suppress(ValueError):
+        dist.all_reduce(None)
+
+
 def errors() -> None:
-    """The program catches each, and does nothing more after the last one."""
+    """The program catches each, and does nothing more after the last one, in either thread."""
+    other = threading.Thread(target=fails)
+    other.start()
+    other.join()
     calls: list[Callable[[], object]] = [
         lambda: dist.init_process_group("fails", "tcp://down:29500?rank=2&world_size=4"),
         lambda: dist.init_process_group("fails", "tcp://h0:29500?rank=2&world_size=4"),
@@ -143,6 +153,7 @@ def optimizers() -> None:
     """One; another one in its place; then two by turns, of which one steps twice."""
     one, two, three = Optimizer(), Optimizer(), Optimizer()
     dist.all_reduce(Tensor())
+    fails()
     for each in (one, one, one, two, two, two, three, two, three, two, three, three, two, three):
         each.step()
 

@@ -197,7 +197,7 @@ def test_without_fleet_time_nothing_is_told_and_nothing_is_lost(
 def test_what_raised_has_ended_once_the_program_goes_on(jobs: JobTelemetry, tmp_path: Path) -> None:
     """Its errors stay its own. What it was in last is open: the error may end it."""
     with hooked(tmp_path, "errors") as said:
-        rows = Gathered(jobs).of(COLLECTIVE, 8)
+        rows = Gathered(jobs).of(COLLECTIVE, 9)
     assert said == ["no store", "no rank", "no tensor", "no such tag", "no such rank",
                     "'NoneType' object has no attribute 'op'", "no tensor"]  # fmt: skip
     told = [(row["comm"], row["op"], row["seq"], row["done_ns"] > 0) for row in rows]
@@ -205,9 +205,9 @@ def test_what_raised_has_ended_once_the_program_goes_on(jobs: JobTelemetry, tmp_
         ("rendezvous down:29500", "rendezvous", 0, True),
         ("rendezvous h0:29500", "rendezvous", 2, True),
         ("rendezvous h0:29500", "init_process_group", 3, True),
-        ("0.0-3:1", "all_reduce", 0, True), ("0.p2p 3>2", "recv", 0, True),
+        ("0.0-3:1", "all_reduce", 1, True), ("0.p2p 3>2", "recv", 0, True),
         ("new_group.2-99:97", "new_group", 0, True), ("0.p2p 2>3", "isend", 0, True),
-        ("0.0-3:1", "all_reduce", 1, False),
+        ("0.0-3:1", "all_reduce", 0, False), ("0.0-3:1", "all_reduce", 2, False),
     ]  # fmt: skip
 
 
@@ -216,7 +216,10 @@ def test_steps_are_those_of_the_optimizer_that_the_program_uses(
 ) -> None:
     """Of the first three; of the second from its second one on, until the third has two alone."""
     with hooked(tmp_path, "optimizers"):
-        assert len(Gathered(jobs).of(STEP, 8)) == 8
+        gathered = Gathered(jobs)
+        assert len(gathered.of(STEP, 8)) == 8
+    raised = gathered.of(COLLECTIVE, 2)[1]
+    assert raised["done_ns"], "it ended before a step"
 
 
 def test_a_process_that_reports_nothing_any_more_says_where_it_is(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click.testing
 import msgspec
 import pytest
+from tests.workload import test_excuses
 from tests.workload.stored_rows import arrow, bundle, record, steps_of
 
 from syntony.cli import _recording, root
@@ -83,6 +84,23 @@ def test_a_quiet_job_is_not_called_slow(fleet: RecordedBundle) -> None:
     assert done.exit_code == 3  # flows and more were not recorded
     assert done.stdout.startswith("It is undetermined whether anything slows night down")
     assert "flows" in done.stdout.splitlines()[1]
+
+
+def test_a_wait_without_a_verdict_is_shown_and_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = test_excuses.trained(0)
+    job.cpu = lambda rank, _second: (0.9 if rank == job.odd else 0.01, 0.0)
+    reported = answer_of(job.recorded())
+    monkeypatch.setattr(_recording, "ask", lambda *_words, **_more: reported)
+    place = str(tmp_path / "bundle")
+    assert run("record", "night", "--out", place).exit_code == 0
+    for words in (("why", "night", "--controller", "unix:/nowhere"), ("diagnose", place)):
+        done = click.testing.CliRunner().invoke(root, words)
+        assert done.exit_code == 3
+        assert f"undetermined: rank {job.odd}" in done.stdout
+        (wait,) = json.loads(click.testing.CliRunner().invoke(root, [*words, "--json"]).stdout)
+        assert (wait["class"], wait["subjects"]) == ("undetermined", [f"rank {job.odd}"])
 
 
 def test_sentences_without_any_gap() -> None:

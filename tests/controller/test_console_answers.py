@@ -32,6 +32,7 @@ from syntony.wire.control import Issuer
 from syntony.wire.fabric import TopologyQuery
 from syntony.wire.jobs import JobReport, JobReportQuery
 from syntony.wire.probes import Matrix, MatrixQuery, Plane, PlanesQuery
+from syntony.workload import Bundle, Diagnosis, diagnose
 from syntony.workload.recorded import SETTLE_NS
 
 ACTIVE = "be.act.state"
@@ -62,6 +63,15 @@ def test_a_job_s_report_says_what_its_recording_says() -> None:
     )  # fmt: skip
     assert len(found.resent) == len(found.at_ns)
     assert job_report(rows_with({})).verdicts == ()
+
+
+def test_a_job_s_report_has_waits_without_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(bundle: Bundle) -> Diagnosis:
+        return Diagnosis((), (), waits=diagnose(bundle).verdicts)
+
+    monkeypatch.setattr("syntony.controller.job_report.diagnose", waits)
+    found = job_report(rows_with({2: 30 * MS}))
+    assert [each["class"] for each in found.verdicts] == ["straggler"]
 
 
 def test_a_job_s_report_is_json_without_infinities() -> None:

@@ -4,6 +4,7 @@ of what was lost."""
 from __future__ import annotations
 
 import random
+import re
 import struct
 import sys
 
@@ -81,6 +82,26 @@ def test_the_reader_has_the_hooks_layout() -> None:
     assert (ring.RECORDS_AT, hook.NAMES) == (page.RECORDS_AT, page.NAMES)
     assert (ring.BEGIN, ring.END, ring.STEP, ring.WAIT) == (1, 2, 3, 4)
     assert (page.BEGIN, page.END, page.STEP, page.WAIT) == (1, 2, 3, 4)
+
+
+def test_a_process_says_where_it_is_once_it_has_reported_nothing_for_long() -> None:
+    made, reader = ring.Page("/nowhere"), OperationsReader()
+
+    def frame(now_s: float) -> str:
+        made._locate(now_s)
+        return reader.read(lambda size, at: made._memory[at : at + size], NOW_NS).frame
+
+    here = re.compile(r"test_operations_page\.py:\d+ frame")
+    found = [here.fullmatch(frame(each)) is not None for each in (0.0, 4.9, 5.0, 6.0)]
+    made.begin(0, 0, 0, 0)
+    found += [here.fullmatch(frame(each)) is not None for each in (7.0, 11.9, 12.0)]
+    assert found == [False, False, True, True, False, False, True]
+
+
+def test_where_a_process_is_is_printable() -> None:
+    made = named()
+    made.data[40:128] = b"a\n\x1b\xff b".ljust(88, b"\0")
+    assert take(OperationsReader(), made).frame == "a??? b"
 
 
 def test_operations_and_steps_are_told_once() -> None:

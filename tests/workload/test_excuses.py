@@ -14,7 +14,10 @@ from syntony.cli.diagnose import UNKNOWN, exit_status
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP
 from syntony.workload import Diagnosis, diagnose
+from syntony.workload.facts import BundleFacts
+from syntony.workload.recorded import RecordedBundle
 from syntony.workload.sentences import sentences
+from syntony.workload.top import job_line
 from syntony.workload.verdict import FaultClass as F
 
 SEED = random.randrange(1 << 32)
@@ -61,10 +64,10 @@ class Job:
         for rank, begun_ns in enumerate(begun):
             self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
 
-    def judged(
+    def recorded(
         self, until_s: int = UNTIL_S, *, readings: bool = True,
         state: Callable[[int, int], str] = lambda _rank, _second: "S",
-    ) -> Diagnosis:  # fmt: skip
+    ) -> RecordedBundle:  # fmt: skip
         processes = [
             store.process(
                 f"h{rank}", rank, second, ranks=self.ranks, state=state(rank, second),
@@ -76,7 +79,10 @@ class Job:
         ]  # fmt: skip
         rows = {COLLECTIVE.name: self.operations, STEP.name: self.steps,
                 JOB_PROCESS.name: processes if readings else []}  # fmt: skip
-        return diagnose(store.bundle(store.record(rows, seconds=until_s)))
+        return store.record(rows, seconds=until_s)
+
+    def judged(self, until_s: int = UNTIL_S, **given: Any) -> Diagnosis:
+        return diagnose(store.bundle(self.recorded(until_s, **given)))
 
 
 def named(found: Diagnosis) -> list[tuple[F, tuple[str, ...]]]:
@@ -160,6 +166,10 @@ def test_a_wait_is_recorded_with_what_its_rank_does_and_how_to_see_more() -> Non
     assert record.action.endswith(f"look at what it does: `py-spy dump --pid 7` on h{job.odd}")
     assert record.blast_radius.ranks == job.ranks
     assert [(each.fault, each.excluded) for each in record.alternatives] == [(F.HANG, False)]
+    whole = Diagnosis((), (), waits=(record,))
+    assert exit_status(whole) == UNKNOWN
+    line = job_line("night", store.bundle(job.recorded()), whole)
+    assert (line.verdict, line.subject, line.others) == ("undetermined", f"rank {job.odd}", 0)
 
 
 @pytest.mark.parametrize("frames", [True, False])
@@ -176,13 +186,37 @@ def test_a_job_without_steps_waits_for_the_rank_that_is_elsewhere(*, frames: boo
     assert first.startswith(f"night waits for rank {job.odd} since" if frames else "night waits si")
 
 
+def test_of_two_ranks_in_two_places_neither_is_waited_for() -> None:
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    job.frame = lambda rank: f"train.py:{rank} main" if rank < 2 else ""
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_the_newest_process_of_a_rank_says_where_that_is() -> None:
+    """It was started again, as another process."""
+    processes = [
+        store.process("h0", 0, second, pid=pid, frame=frame, ended=int(second == 4))
+        for pid, frame, some in (
+            (7, "old.py:1 f", range(0, 5, 2)),
+            (9, "new.py:2 g", range(6, 9, 2)),
+        )
+        for second in some
+    ]
+    made = store.bundle(store.record({JOB_PROCESS.name: processes}, seconds=10))
+    found = BundleFacts(made).processes
+    assert found is not None
+    assert (found.pid(0), found.frames) == (9, {0: "new.py:2 g"})
+
+
 def test_a_wait_that_is_not_much_longer_than_others_is_recorded() -> None:
     """A hang is named once nothing moves for ten times as long as ever before."""
     job = trained(0, range(50, 70))
     (record,) = (found := job.judged(SINCE_S + 15)).waits
     assert named(found) == []
     assert record.subjects == (f"rank {job.odd}",)
-    assert record.evidence[0].text.endswith("not yet for 10 times as long as between others")
+    assert record.evidence[0].text.endswith("not yet long enough to be called a hang")
     assert named(job.judged(SINCE_S + 25)) == [(F.HANG, (f"rank {job.odd}",))]
 
 
@@ -381,3 +415,47 @@ def test_a_rank_that_does_not_form_a_group_is_stuck_if_others_wait_for_it(
             job.call(group, rank, SINCE_S * S, 0 if waits else SINCE_S * S + MS, "new_group", 0)
     expected = [(F.HANG, (f"rank {job.odd}",))] if waits else []
     assert named(job.judged(60)) == expected
+
+
+def test_a_rank_whose_operations_were_lost_is_not_waited_for() -> None:
+    """It may have come: the others ended what it must have taken part in."""
+    job = trained(0)
+    gone = 10 * SINCE_S - 20
+    job.operations = [
+        each for each in job.operations if each["rank"] != job.odd or each["seq"] < gone
+    ]
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_an_operation_that_its_ranks_left_long_ago_is_not_waited_for() -> None:
+    """As after a time limit; later nothing is open."""
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    for rank in range(job.ranks):
+        if rank != job.odd:
+            job.call("1." + job.whole[2:], rank, 5 * S, 0, "barrier", 0)
+    (record,) = job.judged().waits
+    assert record.subjects == ("job night",)
+
+
+def test_a_rank_that_waits_for_any_other_is_not_waited_for() -> None:
+    job = trained(0, range(50, 70))
+    any_rank = next(rank for rank in range(job.ranks) if rank != job.odd)
+    job.operations = [
+        each for each in job.operations if each["done_ns"] or each["rank"] != any_rank
+    ]
+    job.call(f"0.p2p *>{any_rank}", any_rank, SINCE_S * S, 0, "recv")
+    (record,) = job.judged(SINCE_S + 15).waits
+    assert record.subjects == (f"rank {job.odd}",)
+
+
+def test_a_wait_in_a_new_group_is_told_as_it_is() -> None:
+    job = trained(0)
+    job.operations = [each for each in job.operations if each["done_ns"]]
+    for rank in range(job.ranks):
+        if rank != job.odd:
+            job.call("1." + job.whole[2:], rank, SINCE_S * S, 0, "barrier", 0)
+    (record,) = job.judged(SINCE_S + 20).waits
+    assert record.subjects == (f"rank {job.odd}",)
+    assert record.evidence[0].text.endswith("not yet long enough to be called a hang")

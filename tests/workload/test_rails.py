@@ -155,6 +155,20 @@ def test_tcp_is_to_use_rails_alike_only_if_it_did(proto: str, begin: int, named:
     assert bool(rail_imbalance.find(BundleFacts(bundle({"flows": flows})))) is named
 
 
+def test_tcp_beside_rdma_does_not_hide_a_rail() -> None:
+    """As of a checkpoint, or of data that are loaded."""
+    draw = random.Random(SEED)
+    flows = tables(draw_job(draw, (0.3, 1.0), begin=0, events="", compute=0.1), draw)["flows"]
+    own = np.array([each == flows["flow"][0] for each in flows["flow"]])
+    flows = {name: [*values, *(value for value, mine in zip(values, own, strict=True) if mine)]
+             for name, values in flows.items()}  # fmt: skip
+    rows, more = len(own), int(own.sum())
+    flows["flow"] = [*flows["flow"][:rows], *["a checkpoint"] * more]
+    flows["bytes"] = [*flows["bytes"][:rows], *(0.05 * each for each in flows["bytes"][rows:])]
+    flows["proto"] = ["rc"] * rows + ["tcp"] * more
+    assert rail_imbalance.find(BundleFacts(bundle({"flows": flows})))
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.4, 3.0])
 def test_larger_or_smaller_steps_are_no_imbalance(factor: float) -> None:
     print(f"seed {SEED}")

@@ -12,7 +12,7 @@ from syntony.workload.bundle import NULL, BundleTable
 from syntony.workload.classes._operations import P2P, both_ends
 from syntony.workload.grid import Flags
 from syntony.workload.ranks import SYMMETRIC, Comm, Ranks
-from syntony.workload.stages import pair_of
+from syntony.workload.stages import is_from_any, pair_of
 
 MEETING = "rendezvous "
 """Begin of the name of the communicator in which ranks find each other; then comes where."""
@@ -133,3 +133,9 @@ def waits(ranks: Ranks, comm: Comm) -> Flags:
 def waiting_ranks(ranks: Ranks, comm: Comm, seq: int) -> set[int]:
     """Ranks that wait in an operation."""
     return set(comm.ranks[waits(ranks, comm)[:, seq]].tolist())
+
+
+def waiting_for_any(ranks: Ranks) -> set[int]:
+    """Ranks that wait for whichever other one sends."""
+    return set[int]().union(*(each.ranks[waits(ranks, each).any(axis=1)].tolist()
+                              for each in ranks.comms if is_from_any(each.name)))  # fmt: skip

@@ -9,10 +9,17 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._excuses import LIMIT_NS
-from syntony.workload.classes._peers import prepared, waiting_ranks
-from syntony.workload.classes._progress import LONGER, MIN_SILENCE_NS, first_open, lost_ranks
+from syntony.workload.classes._peers import prepared, waiting_for_any, waiting_ranks
+from syntony.workload.classes._progress import (
+    LONGER,
+    MIN_SILENCE_NS,
+    first_open,
+    is_left,
+    lost_ranks,
+)
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
+from syntony.workload.grid import Flags
 from syntony.workload.ranks import Comm
 from syntony.workload.stages import is_from_any
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -62,21 +69,21 @@ def without_steps(facts: BundleFacts) -> RuleFinding | None:
 
 
 def _late(facts: BundleFacts) -> RuleFinding | None:
-    """An operation in which ranks wait, though not yet for much longer than between others."""
+    """An operation in which ranks wait, though not yet for as long as makes it a hang."""
     ranks = facts.ranks
     if ranks is None:
         return None
-    opened = [
-        (comm, seq, waiting_ranks(ranks, comm, seq))
-        for comm in (prepared(ranks, each) for each in ranks.comms if not is_from_any(each.name))
-        if (seq := first_open(comm, lost_ranks(ranks, comm))) is not None
-    ]
-    waiting = set[int]().union(*(each for _, _, each in opened))
-    for comm, seq, here in opened:
-        roots = sorted(set(comm.ranks[~comm.present[:, seq]].tolist()) - waiting)
-        if here and roots:
-            why = f"not yet for {LONGER:.0f} times as long as between others"
-            return waits_for(facts, comm, seq, roots, why)
+    opened, waiting = list[tuple[Comm, int, Flags]](), waiting_for_any(ranks)
+    for comm in (prepared(ranks, each) for each in ranks.comms if not is_from_any(each.name)):
+        lost = lost_ranks(ranks, comm)
+        seq = first_open(comm, lost)
+        if seq is not None and not is_left(ranks, comm, seq):
+            opened.append((comm, seq, lost))
+            waiting |= waiting_ranks(ranks, comm, seq)
+    for comm, seq, lost in opened:
+        roots = sorted(set(comm.ranks[~comm.present[:, seq] & ~lost].tolist()) - waiting)
+        if roots and waiting_ranks(ranks, comm, seq):
+            return waits_for(facts, comm, seq, roots, "not yet long enough to be called a hang")
     return None
 
 

@@ -11,7 +11,12 @@ from syntony.workload.bundle import NULL, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
 from syntony.workload.classes._excuses import excuse
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
-from syntony.workload.classes._peers import MEETING, prepared, waiting_ranks, waits
+from syntony.workload.classes._peers import (
+    MEETING,
+    prepared,
+    waiting_for_any,
+    waiting_ranks,
+)
 from syntony.workload.classes._progress import (
     MIN_SILENCE_NS,
     Stuck,
@@ -84,8 +89,7 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
         waiting |= waiting_ranks(ranks, comm, seq)
     if ends and facts.processes is not None:
         waiting |= facts.processes.ended.keys()  # because of the first of them
-    anyone = set[int]().union(*(each.ranks[waits(ranks, each).any(axis=1)].tolist()
-                                for each in ranks.comms if is_from_any(each.name)))  # fmt: skip
+    anyone = waiting_for_any(ranks)
     waiting |= anyone
     meeting = no_meeting(facts, ranks, stuck)
     found = []

@@ -92,9 +92,11 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _is_planned_by_use(facts: BundleFacts, flows: Flows) -> bool:
-    """Whether only what was seen can show that rails are to carry alike: a program opens TCP
-    connections where it likes, and failover moves them."""
-    return not facts.bundle.manifest.rail_shares and "tcp" in flows.table.codes("proto").values
+    """Whether only what was seen can show that rails are to carry alike: TCP carries most, and a
+    program opens its connections where it likes, and failover moves them."""
+    proto, sent = flows.table.codes("proto"), np.nan_to_num(flows.table.numbers("bytes"))
+    tcp = np.isin(proto.codes, [code for code, each in enumerate(proto.values) if each == "tcp"])
+    return not facts.bundle.manifest.rail_shares and bool(2 * sent[tcp].sum() > sent.sum())
 
 
 def _too_short(facts: BundleFacts, sums: Floats, smeared: int, named: list[str]) -> bool:
