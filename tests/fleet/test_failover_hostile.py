@@ -64,8 +64,8 @@ def test_nothing_of_it_needs_the_controller(fleet: Fleet) -> None:
             await_true(lambda: carried(fleet, "h0", "rail0"), "and used again")
         account = job.steps()
         assert account["longest_s"] < STALL_S
-        # What was done meanwhile is reported when there is someone to tell. A path that was asked for
-        # as the NIC was left, and is answered once it is well, is no return.
+        # What was done meanwhile is reported when there is someone to tell. A path that was asked
+        # for as the NIC was left, and is answered once it is well, is no return.
         await_true(
             lambda: any(
                 row.action == "create" and row.new_path.startswith("h0/rail0:")
