@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import partial
 from typing import NamedTuple
 
+from syntony.clock.even_part import KnownPair, even_part
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.floor_evidence import floor_evidence
@@ -43,8 +45,6 @@ of these."""
 STEP_CLUSTER_GAP = 0.3
 """A clock step within a window leaves one direction's floor before it and the other's after it,
 half a window apart; without one the clusters of both directions lie at the same time."""
-
-
 GROWTH_SCATTERS = 2.0
 """A round trip that changes within a window by more than so many scatters of its floors is a queue
 that fills or drains."""
@@ -107,6 +107,9 @@ class PairTracker:
 
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
+        if self._floors is not None and 0 < self._ref_ns - clouds.ref_ns < clouds.span_ns / 2:
+            # Of the last window a part was taken, whose middle was later.
+            clouds = clouds.since(self._ref_ns - self._span_ns / 2)
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
         self._span_ns = clouds.span_ns
@@ -118,9 +121,15 @@ class PairTracker:
             return None
         prior = Prior(self._filter.drift, math.sqrt(self._filter.cov.drift))
         fit = self._fitted(clouds, prior)
-        if fit.line.rtt_ns < 0:
+        earlier = KnownPair(self._floors, self._filter, self._noise_ns)
+        part = even_part(clouds, fit, earlier, partial(self._fitted, prior=None))
+        if min(fit.line.rtt_ns, part.fit.line.rtt_ns) < 0:
             return None
-        return self._take_window(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+        self._predict(part.clouds.ref_ns, part.clouds.base_ns)
+        self._span_ns = part.clouds.span_ns
+        self._bend.seen = max(self._bend.seen, part.ramp)
+        overlap = _overlap(part.clouds.span_ns, advance_ns)
+        return self._take_window(part.clouds, part.fit, self._floors, overlap)
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
