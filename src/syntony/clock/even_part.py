@@ -26,6 +26,13 @@ HALVINGS = 4
 LEAST_PROBES = 12
 """Per direction, of the smallest part."""
 
+HEATED = 100e-18
+"""0.1 ppm/s, per ns: a crystal that begins to be heated."""
+SHOWN_NS, MOST_HIDDEN_NS = 20.0, 400.0
+"""So much of a bend shows well within a window, and more than the other shows in its slope."""
+HIDDEN_SIGMAS = 5.0
+"""What may be hidden counts as so many sigmas: few changes begin at the worst instant."""
+
 
 class EvenPart(NamedTuple):
     """A window, or its newest part, with the line through it."""
@@ -89,3 +96,9 @@ def even_part(
     theta_var = own.theta_var + left_ns**2
     slope_var = own.slope_var + (2 * left_ns / part.span_ns) ** 2
     return EvenPart(part, own._replace(theta_var=theta_var, slope_var=slope_var), ramp)
+
+
+def hidden_turn(scatter_ns: float) -> float:
+    """1-sigma of what a drift may have turned by without a sign of it in floors that scatter so."""
+    hidden_ns = min(MISSING_SCATTERS * scatter_ns, MOST_HIDDEN_NS) - SHOWN_NS
+    return math.sqrt(2 * HEATED * max(hidden_ns, 0.0)) / HIDDEN_SIGMAS

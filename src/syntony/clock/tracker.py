@@ -14,7 +14,7 @@ import math
 from functools import partial
 from typing import NamedTuple
 
-from syntony.clock.even_part import KnownPair, even_part
+from syntony.clock.even_part import KnownPair, even_part, hidden_turn
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.floor_evidence import floor_evidence
@@ -472,6 +472,7 @@ class PairTracker:
         cov, bias_drift = self._filter.cov, self._filter.bias_drift / BIAS_SIGMAS
         bias_ns = self._filter.bias_ns / BIAS_SIGMAS
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
+        turned = math.hypot(turned, hidden_turn(self._floors.scatter_ns))
         drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
         back_ns = round(cov.cross / (drift_var + bias_drift**2))
         return Tracked(
