@@ -88,8 +88,7 @@ class PairTracker:
 
     def __init__(self, fit: WindowFitter = fit_window) -> None:
         self._fit = fit
-        self._ref_ns = 0
-        self._base_ns = 0
+        self._ref_ns = self._base_ns = self._used_ns = 0
         self._span_ns = 1.0
         self._filter = OffsetDrift()
         self._floors: Floors | None = None
@@ -108,7 +107,7 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is not None and 0 < self._ref_ns - clouds.ref_ns < clouds.span_ns / 2:
-            # Of the last window a part was taken, whose middle was later.
+            # Of the last window a part was taken.
             clouds = clouds.since(self._ref_ns - self._span_ns / 2)
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
@@ -469,10 +468,13 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cov, bias_drift = self._filter.cov, self._filter.bias_drift / BIAS_SIGMAS
+        if mode is not WindowUse.HELD:
+            self._used_ns = self._ref_ns
+        held_ns, turn = float(self._ref_ns - self._used_ns), hidden_turn(self._floors.scatter_ns)
+        cov = self._filter.cov.plus(Covariance(drift=turn**2).through(1.0, held_ns, 0.0, 1.0))
+        bias_drift = self._filter.bias_drift / BIAS_SIGMAS
         bias_ns = self._filter.bias_ns / BIAS_SIGMAS
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
-        turned = math.hypot(turned, hidden_turn(self._floors.scatter_ns))
         drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
         back_ns = round(cov.cross / (drift_var + bias_drift**2))
         return Tracked(
