@@ -107,8 +107,7 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is not None and 0 < self._ref_ns - clouds.ref_ns < clouds.span_ns / 2:
-            # Of the last window a part was taken.
-            clouds = clouds.since(self._ref_ns - self._span_ns / 2)
+            clouds = clouds.since(self._ref_ns - self._span_ns / 2)  # as of the last window
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
         self._span_ns = clouds.span_ns
