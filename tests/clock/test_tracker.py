@@ -79,9 +79,7 @@ def test_a_step_between_windows_is_told_at_once(step_ns: float) -> None:
     [(step_ns, part) for step_ns in (5e3, -50e3, 10e6) for part in (0.25, 0.5, 0.75)]
     + [(step_ns, part) for step_ns in (-10e6, 10e6) for part in (0.02, 0.98)],
 )
-def test_a_step_inside_a_window_gives_no_answer_or_that_of_after_it(
-    step_ns: float, part: float
-) -> None:
+def test_a_step_inside_a_window_gives_no_answer(step_ns: float, part: float) -> None:
     pair = Pair(3)
     pair.run([(QUIET, QUIET)] * 3)
     pair.at_ns += WINDOW_NS
@@ -92,11 +90,7 @@ def test_a_step_inside_a_window_gives_no_answer_or_that_of_after_it(
         fwd_rx=samples.fwd_rx + np.where(late, round(step_ns), 0),
         rev_tx=samples.rev_tx + np.where(late, round(step_ns), 0),
     )
-    tracked = pair.tracker.step(Clouds.of(shifted))
-    if tracked is not None:
-        pair.clocks.step_ns[1] = step_ns
-        assert tracked.mode is WindowUse.STEPPED
-        assert abs(pair.error_ns(tracked)) < 40
+    assert pair.tracker.step(Clouds.of(shifted)) is None
 
 
 def test_overlapping_windows_do_not_count_noise_twice() -> None:

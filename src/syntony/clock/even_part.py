@@ -14,6 +14,7 @@ from syntony.clock.filter import GATE_SIGMAS, OffsetDrift
 from syntony.clock.fit import WindowFit
 from syntony.clock.floors import Floors, lows_at
 from syntony.clock.samples import Clouds
+from syntony.clock.window_steps import STEP_NS
 
 LEAST_MISSING_NS = 10.0
 MISSING_SCATTERS = 3.0
@@ -22,6 +23,10 @@ scatters of its floors."""
 MISSED_SIGMAS = 3.0
 """An offset further from its prediction is a reason to look, too: where stamps scatter, windows
 take their slope from the tracker, and the round trip shows little."""
+TURNED_SHARE, TURNED_SIGMAS = 0.5, 3.0
+"""A bend that makes round trips so short turns the newest part's slope away from the whole
+window's: by this share of what it should at least, and by so many sigmas. Round trips that are
+short while the slope stays are lower floors: small parts have higher ones by chance."""
 HALVINGS = 4
 LEAST_PROBES = 12
 """Per direction, of the smallest part."""
@@ -30,7 +35,7 @@ HEATED = 100e-18
 """0.1 ppm/s, per ns: a crystal that begins to be heated."""
 SHOWN_NS, MOST_HIDDEN_NS = 20.0, 400.0
 """So much of a bend shows well within a window, and more than the other shows in its slope."""
-HIDDEN_SIGMAS = 5.0
+HIDDEN_SIGMAS = 7.0
 """What may be hidden counts as so many sigmas: few changes begin at the worst instant."""
 
 
@@ -76,7 +81,8 @@ def even_part(
         return short_ns if short_ns > math.hypot(chance_ns, tilt_ns) else 0.0
 
     tilt_ns = GATE_SIGMAS * math.sqrt(predicted.cov.drift) * clouds.span_ns / 2
-    short_ns = max(missing_ns(clouds, fit.line.slope), missing_ns(clouds, predicted.drift, tilt_ns))
+    bent_ns = missing_ns(clouds, fit.line.slope)
+    short_ns = max(bent_ns, missing_ns(clouds, predicted.drift, tilt_ns))
     off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - predicted.theta_ns)
     sigma_ns = math.sqrt(predicted.total_var + fit.theta_var)
     if short_ns <= 0 and off_ns < MISSED_SIGMAS * sigma_ns:
@@ -89,13 +95,31 @@ def even_part(
             break
         part, own = half, fitted(half)
         left_ns = missing_ns(part, own.line.slope)
-    if left_ns > short_ns / 2:
+    turned = abs(own.line.slope - fit.line.slope)
+    # Chords of a parabola over a window and over its newest half: ramp·span/4 apart.
+    least_turn = max(
+        TURNED_SHARE * 2 * bent_ns / clouds.span_ns, TURNED_SIGMAS * math.sqrt(own.slope_var)
+    )
+    if left_ns > short_ns / 2 or turned < least_turn or _stepped(part, own, clouds, known):
         return whole
-    # A parabola's chord is ramp·span²/8 away from it.
-    ramp = 8 * short_ns / clouds.span_ns**2
+    # A parabola's chord is ramp·span²/8 away from it. Where the part goes on as predicted, it was
+    # the whole window's line that was wrong.
+    ramp = min(8 * short_ns / clouds.span_ns, 4 * abs(own.line.slope - predicted.drift))
+    ramp /= clouds.span_ns
     theta_var = own.theta_var + left_ns**2
     slope_var = own.slope_var + (2 * left_ns / part.span_ns) ** 2
     return EvenPart(part, own._replace(theta_var=theta_var, slope_var=slope_var), ramp)
+
+
+def _stepped(part: Clouds, own: WindowFit, clouds: Clouds, known: KnownPair) -> bool:
+    """Whether no change of rate since the window's beginning leads from the prediction to a part's
+    offset."""
+    since_ns, predicted = part.ref_ns - clouds.ref_ns, known.predicted
+    off_ns = own.line.theta_ns - known.floors.asymmetry_ns
+    off_ns -= predicted.theta_ns + predicted.drift * since_ns
+    turned_ns = abs(own.line.slope - predicted.drift) * (clouds.span_ns / 2 + since_ns)
+    sigma_ns = math.sqrt(predicted.total_var + own.theta_var)
+    return abs(off_ns) > turned_ns + max(STEP_NS, MISSED_SIGMAS * sigma_ns)
 
 
 def hidden_turn(scatter_ns: float) -> float:
