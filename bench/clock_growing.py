@@ -191,6 +191,39 @@ def jumps(world: World) -> None:
         world.jump(host, 100.0)
 
 
+def settles(world: World) -> None:
+    """Crystals that approach another temperature, first by up to 0.1 ppm/s."""
+    rng = world.rng
+    for host in _some(world):
+        lag = 10 ** rng.uniform(math.log10(5), math.log10(300))
+        rate = rng.choice([-1, 1]) * 10 ** rng.uniform(0.7, 2) * 1e-9
+        gone = np.maximum(world.t - rng.uniform(8, SECONDS - 4), 0)
+        world.frequency[host] += rate * lag * (1 - np.exp(-gone / lag))
+
+
+def fans(world: World) -> None:
+    """Fans that switch at random instants: two temperatures, followed with a lag."""
+    rng = world.rng
+    for host in _some(world):
+        lag = 10 ** rng.uniform(math.log10(5), math.log10(60))
+        top = 10 ** rng.uniform(0.7, 2) * 1e-9 * lag
+        target, at, on = np.zeros(len(world.t)), rng.uniform(6, 16), 1.0
+        while at < SECONDS:
+            target[world.t >= at] = on * top
+            on = 1.0 - on
+            at += rng.uniform(3, 20)
+        followed = np.zeros(len(target))
+        for tick in range(1, len(followed)):
+            off = target[tick - 1] - followed[tick - 1]
+            followed[tick] = followed[tick - 1] + CLOCK_STEP / lag * off
+        world.frequency[host] += rng.choice([-1, 1]) * followed
+
+
+def leaps(world: World) -> None:
+    for host in _some(world, 4):
+        world.jump(host, 10 ** world.rng.uniform(1, 2.2))
+
+
 def mixed(world: World) -> None:
     for draw in (downlinks, on_off, warming):
         draw(world)
@@ -207,6 +240,9 @@ KINDS: dict[str, Callable[[World], None]] = {
         routes,
         warming,
         jumps,
+        settles,
+        fans,
+        leaps,
         mixed,
     )
 }

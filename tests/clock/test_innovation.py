@@ -333,3 +333,32 @@ def test_a_rate_that_changes_unnoticed_does_not_stay_wrong(rate_ppm: float, seed
             judged += 1
     assert judged > 2, "it may refuse windows for half a minute"
     assert bound_ns < 5_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_change_of_rate_is_read_from_the_part_of_the_window_after_it(seed: int) -> None:
+    """A crystal jumps, or begins to warm, well before a window's end. A line through all of it
+    would say half of that."""
+    draw = np.random.default_rng([seed, 2_000])
+    begin_s, sign = 11.0 + draw.uniform(0.0, 1.0), draw.choice([-1, 1])
+    jump_ppb, ppb_per_s = (150.0, 0.0) if seed % 2 else (0.0, 100.0)
+
+    def phase(at_s: Floats) -> Floats:
+        late_s = np.maximum(at_s - begin_s, 0.0)
+        bent_ns = sign * (jump_ppb * late_s + ppb_per_s * late_s**2 / 2)
+        return np.asarray(3e6 + 12_000 * at_s + bent_ns, dtype=np.float64)
+
+    class Nic(Pair):
+        def delays(self, at_s: Floats) -> Floats:
+            late = self.rng.random(len(at_s)) < 0.2
+            return 6_000 + self.rng.normal(0, 6, len(at_s)) + late * self.rng.exponential(800)
+
+    pair = Nic(seed, phase, no_queue)
+    for second in range(4, 16, 2):
+        tracked = pair.step(float(second))
+        if second >= 14:
+            assert tracked is not None, f"seed {seed}"
+            rate_ppb = 12_000 + sign * (jump_ppb + ppb_per_s * (second - begin_s))
+            assert abs(tracked.drift * 1e9 - rate_ppb) < 110, f"seed {seed}"
+            error_ns, bound_ns = pair.judge(tracked, second + 1.0)
+            assert abs(error_ns) < bound_ns < 1_500, f"seed {seed}: {error_ns}, {bound_ns}"

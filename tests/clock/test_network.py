@@ -317,3 +317,30 @@ def test_fleet_time_that_is_given_another_rate_goes_on_from_that_instant() -> No
     led = gauge.apply_lead(line, Lead(at_ns, 300, 1_000.0))
     assert led.to_fleet_ns(line.to_local_ns(at_ns)) == at_ns + 300
     assert led.to_fleet_ns(line.to_local_ns(at_ns + S)) == at_ns + S + 300 + 1_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fresh_edges_outweigh_older_ones_on_a_clock_whose_drift_turned(seed: int) -> None:
+    """Its own prober reported a second ago, at a claim that was right then."""
+    rng = np.random.default_rng([seed, 31])
+    turned, count = int(rng.integers(6)), 6
+
+    def edge(a: int, b: int, turn_ppb: float, sigma_ppb: float) -> Edge:
+        drift_ppb = ((b == turned) - (a == turned)) * turn_ppb + rng.normal(0, sigma_ppb)
+        return Edge(
+            a=name(a), b=name(b), ref_ns=EPOCH_NS, theta_ns=rng.normal(0, 2), sigma_ns=2.0,
+            drift_ppb=drift_ppb, drift_sigma_ppb=sigma_ppb, rtt_floor_ns=9_000.0, probes=200,
+        )  # fmt: skip
+
+    solver = NetworkSolver()
+    others = [node for node in range(count) if node != turned]
+    solver.update([edge(turned, b, 0.0, 1.0) for b in others], 10 * S)
+    ends = [(a, b) for a in others for b in range(count) if b != a]
+    fresh = [edge(a, b, 100.0, 8.0 if b == turned else 1.0) for a, b in ends]
+    solver.update(fresh, 11 * S)
+    lines = {line.node: line for line in solver.solve(11 * S)}
+    rest_ppb = float(np.median([lines[name(node)].drift_ppb for node in others]))
+    found = lines[name(turned)]
+    off_ppb = found.drift_ppb - rest_ppb + 100.0
+    assert abs(off_ppb) < 35, f"seed {seed}"
+    assert abs(off_ppb) < 4 * found.drift_sigma_ppb, f"seed {seed}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -110,6 +111,8 @@ class Agent:
         self._next_second_ns = 0
         self._next_probes_ns = 0
         """Fleet time at which the next second of probing ends, the same on all hosts."""
+        self._turn = zlib.crc32(config.host.encode()) % ESTIMATE_SECONDS
+        """Hosts estimate in different seconds, so that some edges of each clock are fresh."""
         self._next_check_ns = self._next_estimate_ns = self._caught_up_ns = 0
         self._was_set = False
         self._audits: AuditService | None = None
@@ -221,7 +224,7 @@ class Agent:
             if self._machine.discipline is not None:
                 self._machine.discipline.feed_chrony(self._clock_server.served(), local_ns)
             self._catch_up(uplink)
-            if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
+            if (self._next_second_ns // S + self._turn) % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
                 self._catch_up(uplink)
             if self._next_second_ns // S % PATHS_SECONDS == 0:

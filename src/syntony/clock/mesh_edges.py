@@ -16,6 +16,7 @@ from syntony.model import Edge
 _INSTANT = attrgetter("ref_ns")
 _FIELDS = ("theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns")
 _NUMBERS = attrgetter(*_FIELDS)
+_DRIFT_SIGMA = _FIELDS.index("drift_sigma_ppb")
 LEAST_SIGMA_NS = 0.5
 """Smallest sigma of an edge: stamps are whole nanoseconds."""
 
@@ -59,6 +60,12 @@ class EdgeMeasurements(NamedTuple):
         edges = tuple(self.edges[place] for place in places)
         some = np.array(places, np.intp)
         return EdgeMeasurements(edges, self.ref_ns[some], self.numbers[some])
+
+    def aged(self, turns_ppb: Floats) -> EdgeMeasurements:
+        """The same, with drifts that may have turned by this (1-sigma, (edges,)) since."""
+        numbers = self.numbers.copy()
+        numbers[:, _DRIFT_SIGMA] = np.hypot(numbers[:, _DRIFT_SIGMA], turns_ppb)
+        return self._replace(numbers=numbers)
 
     @classmethod
     def all_of(cls, each: Sequence[EdgeMeasurements]) -> EdgeMeasurements:

@@ -29,6 +29,9 @@ Agents connect again within seconds."""
 DRIFT_CHANGE_PPB = 5.0
 """1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
 make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
+TURN_PPB_PER_S = 16.0
+"""1-sigma of the rate at which clocks' drifts may have begun to turn since an edge was measured, if
+others are newer: four of these, over a second or two, are a crystal that is heated (0.1 ppm/s)."""
 MAX_THETA_NS = 1 << 61
 """Clocks further apart (73 years) are not compared; twice this still fits 64 bits."""
 
@@ -130,9 +133,12 @@ class NetworkSolver:
     def solve(self, now_ns: int) -> tuple[Timeline, ...]:
         """Every known clock's timeline, sorted by node."""
         fresh = [
-            said for taken_ns, said in self._edges.values() if now_ns - taken_ns <= EDGE_LIFETIME_NS
-        ]
-        measured = EdgeMeasurements.all_of(fresh or [EdgeMeasurements.of(())])
+            (taken_ns, said)
+            for taken_ns, said in self._edges.values()
+            if now_ns - taken_ns <= EDGE_LIFETIME_NS
+        ] or [(now_ns, EdgeMeasurements.of(()))]
+        measured = EdgeMeasurements.all_of([said for _, said in fresh])
+        measured = measured.aged(_turns_ppb(fresh))
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
         disrupted = self._disrupted(previous)
         solved: dict[str, Timeline] = {}
@@ -223,6 +229,13 @@ def _predicted(nodes: Sequence[str], previous: Mapping[str, Timeline]) -> Predic
         np.array([line.offset_ns for line in known], dtype=np.float64),
         np.array([line.drift_ppb * 1e-9 for line in known], dtype=np.float64),
     )
+
+
+def _turns_ppb(fresh: Sequence[tuple[int, EdgeMeasurements]]) -> Floats:
+    """1-sigma of each edge's drift beside those that were taken last, (edges,)."""
+    taken_ns = np.array([taken_ns for taken_ns, _ in fresh], dtype=np.int64)
+    turns_ppb = TURN_PPB_PER_S * 1e-9 * (taken_ns.max() - taken_ns)
+    return np.repeat(turns_ppb, [len(said.edges) for _, said in fresh])
 
 
 def _timelines(

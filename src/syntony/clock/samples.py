@@ -102,3 +102,12 @@ class Clouds(NamedTuple):
             purity=self.purity[keep],
             forward=int(np.count_nonzero(keep[: self.forward])),
         )
+
+    def since(self, from_ns: float) -> Clouds:
+        """The points after an instant of a's clock; some must be."""
+        late = self.only(self.t > from_ns - self.ref_ns)
+        first_ns, last_ns = float(late.t.min()), float(late.t.max())
+        middle_ns = round((first_ns + last_ns) / 2)
+        return late._replace(
+            ref_ns=self.ref_ns + middle_ns, span_ns=last_ns - first_ns, t=late.t - middle_ns
+        )

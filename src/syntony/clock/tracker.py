@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import partial
 from typing import NamedTuple
 
+from syntony.clock.even_part import KnownPair, even_part, hidden_turn
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.floor_evidence import floor_evidence
@@ -43,8 +45,6 @@ of these."""
 STEP_CLUSTER_GAP = 0.3
 """A clock step within a window leaves one direction's floor before it and the other's after it,
 half a window apart; without one the clusters of both directions lie at the same time."""
-
-
 GROWTH_SCATTERS = 2.0
 """A round trip that changes within a window by more than so many scatters of its floors is a queue
 that fills or drains."""
@@ -88,8 +88,7 @@ class PairTracker:
 
     def __init__(self, fit: WindowFitter = fit_window) -> None:
         self._fit = fit
-        self._ref_ns = 0
-        self._base_ns = 0
+        self._ref_ns = self._base_ns = self._used_ns = 0
         self._span_ns = 1.0
         self._filter = OffsetDrift()
         self._floors: Floors | None = None
@@ -107,6 +106,8 @@ class PairTracker:
 
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
+        if self._floors is not None and 0 < self._ref_ns - clouds.ref_ns < clouds.span_ns / 2:
+            clouds = clouds.since(self._ref_ns - self._span_ns / 2)  # as of the last window
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
         self._span_ns = clouds.span_ns
@@ -118,9 +119,15 @@ class PairTracker:
             return None
         prior = Prior(self._filter.drift, math.sqrt(self._filter.cov.drift))
         fit = self._fitted(clouds, prior)
-        if fit.line.rtt_ns < 0:
+        earlier = KnownPair(self._floors, self._filter, self._noise_ns)
+        part = even_part(clouds, fit, earlier, partial(self._fitted, prior=None))
+        if min(fit.line.rtt_ns, part.fit.line.rtt_ns) < 0:
             return None
-        return self._take_window(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+        self._predict(part.clouds.ref_ns, part.clouds.base_ns)
+        self._span_ns = part.clouds.span_ns
+        self._bend.seen = max(self._bend.seen, part.ramp)
+        overlap = _overlap(part.clouds.span_ns, advance_ns)
+        return self._take_window(part.clouds, part.fit, self._floors, overlap)
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
@@ -460,7 +467,11 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cov, bias_drift = self._filter.cov, self._filter.bias_drift / BIAS_SIGMAS
+        if mode is not WindowUse.HELD:
+            self._used_ns = self._ref_ns
+        held_ns, turn = float(self._ref_ns - self._used_ns), hidden_turn(self._floors.scatter_ns)
+        cov = self._filter.cov.plus(Covariance(drift=turn**2).through(1.0, held_ns, 0.0, 1.0))
+        bias_drift = self._filter.bias_drift / BIAS_SIGMAS
         bias_ns = self._filter.bias_ns / BIAS_SIGMAS
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
         drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
