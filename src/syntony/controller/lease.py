@@ -22,6 +22,9 @@ DOUBT_CHECK_NS = 250 * MS
 DOUBT_NS = 3_500 * MS
 """After this long without an answer another controller may lead: a standby takes over 3 to 3.5 s
 after the last one. Agents then look for it, and again each time so much later."""
+PAUSE_NS = 1 * S
+"""A longer time between two looks was a pause of this controller, and says nothing of its control
+state: agents notice by themselves that it was silent, and the next check tells who leads."""
 
 
 class LeaseWatch:
@@ -41,14 +44,17 @@ class LeaseWatch:
         self._end = end
         self._release = release
         self._held_ns = time.monotonic_ns()
-        self._released_ns = 0
+        self._looked_ns = self._doubted_ns = 0
 
     async def doubt_lease(self) -> None:
         """Release agents while it is unknown whether this controller leads: a check may wait for
         its answer."""
         now_ns = time.monotonic_ns()
-        if now_ns - max(self._state.database.held_ns, self._released_ns) > DOUBT_NS:
-            self._released_ns = now_ns
+        if now_ns - self._looked_ns > PAUSE_NS:
+            self._doubted_ns = now_ns
+        self._looked_ns = now_ns
+        if now_ns - max(self._state.database.held_ns, self._doubted_ns) > DOUBT_NS:
+            self._doubted_ns = now_ns
             _log.warning("control state does not answer, agents look for another controller")
             self._release()
 
