@@ -30,7 +30,6 @@ short while the slope stays are lower floors: small parts have higher ones by ch
 HALVINGS = 4
 LEAST_PROBES = 12
 """Per direction, of the smallest part."""
-
 HEATED = 100e-18
 """0.1 ppm/s, per ns: a crystal that begins to be heated."""
 SHOWN_NS, MOST_HIDDEN_NS = 20.0, 400.0

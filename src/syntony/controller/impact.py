@@ -144,7 +144,9 @@ def under_load(
     queues = tuple(queues)
     late = {*known, *(each.component for each in findings if each.fault == "delay")}
     late |= {queue.component for queue in queues}
-    waiting = {flow.job for queue in queues if is_congested(queue) for flow in queue.flows}
+    waiting = {
+        flow.job for queue in queues if is_congested(queue, queue.pairs) for flow in queue.flows
+    }
     waiting |= set(crowded)
     overflow = {subject_of(each): Overflow(each.overflow) for each in findings if each.loss}
     return [

@@ -6,7 +6,6 @@ and a delay keeps its name.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -324,7 +323,8 @@ def _of_findings(
     found = impact.with_jobs(found, slas.jobs, slas.crossing)
     lossy = {each.subject for each in found if each.metric in observe.LOSSES and each.value}
     subjects = {each.subject for each in found} if traffic.is_any else lossy
-    pairs = pairs_across({*subjects, *itertools.chain(*map(directions, subjects))}, slas.crossing)
+    ways = {name: (name,) if name in lossy else directions(name) for name in subjects}
+    pairs = pairs_across(subjects.union(*ways.values()), slas.crossing)
     found = impact.under_load(
         found,
         findings,
@@ -337,8 +337,7 @@ def _of_findings(
             if fleet_ns - each.held_ns >= MAX_HOLD_NS
         },
         unknown={
-            name: traffic.across(name, pairs[name]) if name in lossy else traffic.fills(name, pairs)
-            for name in subjects
+            name: traffic.fills({way: pairs[way] for way in each}) for name, each in ways.items()
         },
     )
     return impact.with_impact(found, pairs, len(slas.crossing), jobs_known=bool(slas.jobs))

@@ -6,6 +6,7 @@ silence has its own incident.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -375,8 +376,8 @@ def of_queues(
         traffic: of no known job.
     """
     findings = tuple(findings)
-    ways = {way for queue in queues for way in directions(_suspects(queue))}
-    pairs = pairs_across(ways, crossing)
+    cables = [ways for queue in queues if len(ways := directions(_suspects(queue))) > 1]
+    pairs = pairs_across(itertools.chain(*cables), crossing)
     filled = [(queue, _fills(queue, pairs, traffic)) for queue in queues]
     slow = [
         name
@@ -401,15 +402,9 @@ def _fills(
 ) -> tuple[str, ...] | None:
     """Why traffic of no known job may fill it, in each direction of a cable, where no job does.
     None: nothing does."""
-    unknown: list[str] = []
-    for way in directions(_suspects(queue)):
-        among = pairs[way] or queue.pairs
-        if sum(flow.rate_bps for flow in queue.flows if flow.pair in among) < MIN_CONGESTING_BPS:
-            evidence = traffic.across(way, among)
-            if not evidence:
-                return None
-            unknown += evidence
-    return tuple(dict.fromkeys(unknown))
+    ways = {way: pairs.get(way) or queue.pairs for way in directions(_suspects(queue))}
+    idle = {way: among for way, among in ways.items() if not is_congested(queue, among)}
+    return traffic.fills(idle) or (None if idle else ())
 
 
 def _suspects(queue: Queue) -> str:
@@ -417,9 +412,10 @@ def _suspects(queue: Queue) -> str:
     return OR.join(queue.suspects or (queue.component,))
 
 
-def is_congested(queue: Queue) -> bool:
-    """Whether jobs send across it."""
-    return sum(flow.rate_bps for flow in queue.flows) >= MIN_CONGESTING_BPS
+def is_congested(queue: Queue, among: Collection[str]) -> bool:
+    """Whether jobs send across it, between these pairs of NICs."""
+    sent_bps = sum(flow.rate_bps for flow in queue.flows if flow.pair in among)
+    return sent_bps >= MIN_CONGESTING_BPS
 
 
 def _touch(queue: Queue, subject: str) -> bool:

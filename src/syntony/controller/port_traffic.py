@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from syntony.fabric.names import ARROW, directions, link_ends, suspects
+from syntony.fabric.names import ARROW, link_ends, suspects
 from syntony.links.traffic import is_busy
 from syntony.model.units import format_bps
 from syntony.wire.links import LinkStatus
@@ -57,15 +57,14 @@ class PortTraffic(NamedTuple):
             *_fastest("receives", receivers, self.receiving),
         )
 
-    def fills(self, subject: str, pairs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-        """The same if it may cross a cable in both directions: a cable that delays both does not
-        wait for what crosses it in one.
+    def fills(self, pairs: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+        """The same if it may cross all of these, as both directions of a cable: one that delays
+        both does not wait for what crosses it in one.
 
         Args:
-            subject: the component, or several suspects.
-            pairs: of it and of its `directions`.
+            pairs: component, or several suspects → as of `across`.
         """
-        found = [self.across(way, pairs[way]) for way in directions(subject)]
+        found = [self.across(subject, among) for subject, among in pairs.items()]
         return tuple(dict.fromkeys(itertools.chain(*found))) if all(found) else ()
 
     def _home(self, nic: str) -> str:

@@ -78,11 +78,13 @@ def _late(facts: BundleFacts) -> RuleFinding | None:
         lost = lost_ranks(ranks, comm)
         seq = first_open(comm, lost)
         if seq is not None and not is_left(ranks, comm, seq):
-            opened.append((comm, seq, lost))
-            waiting |= waiting_ranks(ranks, comm, seq)
+            here = waiting_ranks(ranks, comm, seq)
+            waiting |= here
+            if here:
+                opened.append((comm, seq, lost))
     for comm, seq, lost in opened:
         roots = sorted(set(comm.ranks[~comm.present[:, seq] & ~lost].tolist()) - waiting)
-        if roots and waiting_ranks(ranks, comm, seq):
+        if roots:
             return waits_for(facts, comm, seq, roots, "not yet long enough to be called a hang")
     return None
 
@@ -124,8 +126,8 @@ def _finding(
     listed = list(dict.fromkeys((*own, *places)))[:MOST_PLACES]
     silence = format_ns(max(0, facts.end_ns - since_ns))
     named = tuple(f"rank {rank}" for rank in roots)
-    ranks = set(roots) or set(facts.ranks.host if facts.ranks else ())
     hosts = facts.ranks.host if facts.ranks else {}
+    ranks = set(roots) or set(hosts)
     return RuleFinding(
         fault=FaultClass.UNDETERMINED,
         subjects=named or (f"job {facts.bundle.manifest.job}".rstrip(),),
