@@ -116,7 +116,7 @@ def _issue(authority: Authority, directory: Path, name: str, role: Role) -> list
     tls = authority.issue(
         name, role, addresses=["127.0.0.1"], lifetime_ns=10**13, directory=directory
     )
-    files = [tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()]
+    files = [Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()]
     for part, data in zip(("ca", "key", "cert"), files, strict=True):
         (directory / f"{name}.{part}").write_bytes(data)
     return files

@@ -37,10 +37,10 @@ from tests.link import ControllerProcess, hello
 
 from syntony.agent.daemon import ESTIMATE_SECONDS
 from syntony.controller.client import ask
-from syntony.controller.pki import TlsPaths
 from syntony.errors import SyntonyError
 from syntony.io.transport import grpc
 from syntony.model import Edge, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
@@ -396,9 +396,9 @@ def rss_mb(pid: int) -> float:
     return round(int(status.partition("VmRSS:")[2].split()[0]) / 1024, 1)
 
 
-def channel_to(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
+def channel_to(controller: ControllerProcess, tls: TlsFiles) -> grpc.aio.Channel:
     credentials = grpc.ssl_channel_credentials(
-        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+        Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
     )
     options = (("grpc.use_local_subchannel_pool", 1),)
     return grpc.aio.secure_channel(f"127.0.0.1:{controller.port}", credentials, options)

@@ -31,13 +31,13 @@ from typing import IO, NamedTuple, cast
 from bench.control_deaths import patient, progress
 from tests.live import LiveLab, eventually, live
 
-from syntony.agent.config import TlsFiles
 from syntony.controller.client import ask
 from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.provision import CONTROLLER_PORT, TLS
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import encode
 from syntony.wire.enrol import RenewQuery
 from syntony.wire.messages import QUERY, FleetQuery

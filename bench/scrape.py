@@ -37,7 +37,9 @@ import json, sys
 import syntony.agent.daemon
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls
-tls = ServerTls(*sys.argv[1:4]) if len(sys.argv) > 3 else None
+from syntony.model.tls_files import TlsFiles
+names = dict(zip(("ca", "cert", "key"), sys.argv[1:], strict=False))
+tls = ServerTls(TlsFiles(**names)) if names else None
 before = own_usage().rss_bytes
 server = ScrapeServer("127.0.0.1:0", lambda _: ("text/plain", "x 1\\n"), tls)
 print(json.dumps([server.port, before]), flush=True)
@@ -128,7 +130,7 @@ def main() -> None:
             directory=Path(place) / "tls",
         )
         before, plain = memory(None)
-        _, secured = memory((str(paths.ca), str(paths.cert), str(paths.key)))
+        _, secured = memory((paths.ca, paths.cert, paths.key))
     for what, size in (
         ("an agent's imports", before), ("… after a scrape on loopback", plain),
         ("… after a scrape over TLS", secured),

@@ -14,14 +14,15 @@ import numpy as np
 from tests.live import eventually
 from tests.ports import free_port
 
-from syntony.agent.config import AgentConfig, TlsFiles
+from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
 from syntony.cli import fleet
 from syntony.controller import client
 from syntony.controller.client import ask
-from syntony.controller.pki import Authority, TlsPaths, create_authority
+from syntony.controller.pki import Authority, create_authority
 from syntony.errors import RemoteError
 from syntony.model import HOUR_NS, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import PROTOCOL, Fleet, FleetQuery, Hello, NicInfo
 from syntony.wire.roles import Role
@@ -78,7 +79,7 @@ class ControllerProcess:
         *,
         lifetime_ns: int = HOUR_NS,
         place: str = "tls",
-    ) -> TlsPaths:
+    ) -> TlsFiles:
         """Certificate files of this fleet's CA."""
         return self.authority.issue(
             name,
@@ -147,13 +148,12 @@ class ControllerProcess:
         process.send_signal(how)
         return process.wait(PATIENCE_S)
 
-    def agent_config(self, host: str, tls: TlsPaths | None = None) -> AgentConfig:
+    def agent_config(self, host: str, tls: TlsFiles | None = None) -> AgentConfig:
         """Configuration of an agent of this fleet."""
-        paths = tls or self.issue(host)
         return AgentConfig(
             host=host,
             controller=f"127.0.0.1:{self.port}",
-            tls=TlsFiles(ca=str(paths.ca), cert=str(paths.cert), key=str(paths.key)),
+            tls=tls or self.issue(host),
             nics=(),
             spool_dir=str(self.directory / f"spool-{host}"),
         )

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tests.live import eventually
 
-from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, ClockConfig, NicConfig
 from syntony.agent.daemon import Agent
 from syntony.agent.reactor.process import Reactor
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.metrics.settings import MetricsConfig
+from syntony.model.tls_files import TlsFiles
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.parts import PartState
 

@@ -14,7 +14,7 @@ import pytest
 from tests.wire.decoded import decode_columns
 
 from syntony.agent import daemon
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, NicConfig
 from syntony.agent.daemon import Agent
 from syntony.agent.early_rows import MAX_WAITING, EarlyRows
 from syntony.agent.pipeline import agent_row
@@ -22,6 +22,7 @@ from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.errors import MissingError
 from syntony.model import ClockState, S, Timeline
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Timelines
 from syntony.wire.tables import AGENT, HEARD, PATH_EVENTS, TABLES

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from syntony.agent import daemon, job_paths
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, NicConfig
 from syntony.agent.daemon import TURN_NS, Agent
 from syntony.agent.inbox import ClockSet, Inbox
 from syntony.agent.reactor.link import ReactorLink
@@ -18,6 +18,7 @@ from syntony.agent.reactor.messages import ReactorUpdate
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.model import ClockState, S, Timeline
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.clocks import Timelines
 from syntony.wire.failover import Switch
 from syntony.wire.messages import ControllerMessage

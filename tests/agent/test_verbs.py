@@ -16,7 +16,7 @@ from tests.agent.halves import config
 from tests.live import eventually
 from tests.nccl import provider as fake
 
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
+from syntony.agent.config import AgentConfig, NicConfig, VerbsConfig, VerbsMode
 from syntony.agent.daemon import Agent
 from syntony.agent.spool import Spool
 from syntony.agent.verbs import VerbsPlane
@@ -24,6 +24,7 @@ from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic
 from syntony.model.probes import DeviceClockReading, ProbeFlag
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.parts import PartState
 
 ROOT = Path(__file__).parents[2]

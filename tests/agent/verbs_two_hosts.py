@@ -17,13 +17,14 @@ import numpy as np
 from tests.nccl.provider import Machine
 from tests.ports import free_udp_port
 
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, NicConfig
 from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic
 from syntony.model import MS
 from syntony.model.probes import LOST, ProbeFlag
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.parts import PartState
 from syntony.wire.probes import ProbeFlow
 

@@ -13,16 +13,17 @@ from tests.live import eventually
 
 from syntony.cli.enrol import command
 from syntony.controller.client import ask
-from syntony.controller.pki import Authority, TlsPaths, load_authority
+from syntony.controller.pki import Authority, load_authority
 from syntony.errors import RemoteError
 from syntony.io.credentials import new_request, store_credentials
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.messages import FleetQuery
 from syntony.wire.roles import Role
 
 
-def issuer_is(authority: Authority, tls: TlsPaths) -> bool:
-    certificate = x509.load_pem_x509_certificate(tls.cert.read_bytes())
+def issuer_is(authority: Authority, tls: TlsFiles) -> bool:
+    certificate = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
     try:
         certificate.verify_directly_issued_by(authority.certificate)
     except Exception:  # noqa: BLE001 - cryptography's own, of several kinds
@@ -30,7 +31,7 @@ def issuer_is(authority: Authority, tls: TlsPaths) -> bool:
     return True
 
 
-def trusts(controller: ControllerProcess, tls: TlsPaths) -> bool:
+def trusts(controller: ControllerProcess, tls: TlsFiles) -> bool:
     try:
         ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
     except RemoteError:
@@ -38,8 +39,8 @@ def trusts(controller: ControllerProcess, tls: TlsPaths) -> bool:
     return True
 
 
-def renew(controller: ControllerProcess, tls: TlsPaths) -> None:
-    request = new_request(tls.cert.stem)
+def renew(controller: ControllerProcess, tls: TlsFiles) -> None:
+    request = new_request(Path(tls.cert).stem)
     issued = ask(f"127.0.0.1:{controller.port}", RenewQuery(csr=request.csr), tls=tls)
     assert isinstance(issued, Issued)
     store_credentials(tls, issued.certificate, request.key)
@@ -62,7 +63,7 @@ def test_the_ca_is_replaced_while_the_fleet_runs(tmp_path: Path) -> None:
             agent.send()
             # 1. Everybody trusts both; nobody is restarted or cut.
             for each in (controller.tls, viewer, host):
-                each.ca.write_bytes(both)
+                Path(each.ca).write_bytes(both)
             agent.send()
             assert trusts(controller, viewer)
             assert agent.uplink.connections == 1
@@ -71,7 +72,7 @@ def test_the_ca_is_replaced_while_the_fleet_runs(tmp_path: Path) -> None:
             text = controller.config.read_text()
             text = text.replace(f'"{tmp_path / "ca"}"', f'"{following}"')
             for path in (controller.tls.cert, controller.tls.key):
-                text = text.replace(f'"{path}"', f'"{following / "tls" / path.name}"')
+                text = text.replace(f'"{path}"', f'"{following / "tls" / Path(path).name}"')
             controller.config.write_text(text)
             controller.start()
             agent.send()
@@ -88,7 +89,7 @@ def test_the_ca_is_replaced_while_the_fleet_runs(tmp_path: Path) -> None:
             assert issuer_is(after, host)
         # 3. Nobody trusts the one before any more: what it signed is of no use.
         for each in (controller.tls, viewer, host):
-            each.ca.write_bytes(only_after)
+            Path(each.ca).write_bytes(only_after)
         eventually(lambda: not connected(controller, "h1"))
         with attached(config):
             eventually(lambda: connected(controller, "h1"))
@@ -107,7 +108,8 @@ def test_without_the_step_of_both_nobody_gets_in(tmp_path: Path, side: str) -> N
     controller.start()
     try:
         assert trusts(controller, viewer)
-        (viewer if side == "member" else controller.tls).ca.write_bytes(after)
+        one = viewer if side == "member" else controller.tls
+        Path(one.ca).write_bytes(after)
         assert not trusts(controller, viewer)
     finally:
         controller.end()

@@ -19,12 +19,12 @@ from tests.link import PATIENCE_S, ControllerProcess, hello, running
 from tests.live import eventually
 
 from syntony.controller.client import ask
-from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
 from syntony.io.credentials import new_request, store_credentials
 from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import encode
 from syntony.wire.enrol import (
     JOIN,
@@ -71,7 +71,7 @@ def test_a_large_request_is_not_read(controller: ControllerProcess) -> None:
 
 
 def _join_channel(controller: ControllerProcess) -> grpc.Channel:
-    credentials = grpc.ssl_channel_credentials(controller.tls.ca.read_bytes())
+    credentials = grpc.ssl_channel_credentials(Path(controller.tls.ca).read_bytes())
     return grpc.secure_channel(f"127.0.0.1:{controller.join_port}", credentials)
 
 
@@ -137,7 +137,7 @@ def test_a_controllers_certificate_asks_nobody(controller: ControllerProcess) ->
 
 
 @contextlib.contextmanager
-def _tls_server(tls: TlsPaths, highest: ssl.TLSVersion) -> Iterator[tuple[int, list[str]]]:
+def _tls_server(tls: TlsFiles, highest: ssl.TLSVersion) -> Iterator[tuple[int, list[str]]]:
     """A server that is not gRPC; it notes what a client agreed on, or why it did not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.cert, tls.key)
@@ -172,7 +172,7 @@ def _try(controller: ControllerProcess, port: int) -> None:
 # --- rotation ---
 
 
-def served_serial(port: int, tls: TlsPaths) -> int:
+def served_serial(port: int, tls: TlsFiles) -> int:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(tls.ca)
     context.load_cert_chain(tls.cert, tls.key)
@@ -192,10 +192,10 @@ def test_a_replaced_server_certificate_is_used_without_a_restart(tmp_path: Path)
         with attached(controller.agent_config("h1")) as agent:
             agent.send()
             before = served_serial(controller.port, tls)
-            kept = controller.tls.cert.read_bytes()
-            controller.tls.cert.write_bytes(b"half a file")
+            kept = Path(controller.tls.cert).read_bytes()
+            Path(controller.tls.cert).write_bytes(b"half a file")
             assert served_serial(controller.port, tls) == before
-            controller.tls.cert.write_bytes(kept)
+            Path(controller.tls.cert).write_bytes(kept)
             controller.issue("controller", Role.CONTROLLER)
             for port in (controller.port, controller.join_port):
                 assert served_serial(port, tls) != before
@@ -207,22 +207,22 @@ def test_a_replaced_server_certificate_is_used_without_a_restart(tmp_path: Path)
 def test_the_controller_renews_its_own(tmp_path: Path) -> None:
     controller = ControllerProcess(tmp_path)
     age(controller, controller.tls)
-    key = controller.tls.key.read_bytes()
-    first = x509.load_pem_x509_certificate(controller.tls.cert.read_bytes()).serial_number
+    key = Path(controller.tls.key).read_bytes()
+    first = x509.load_pem_x509_certificate(Path(controller.tls.cert).read_bytes()).serial_number
     controller.start()
     try:
         tls = controller.issue("w1", Role.VIEWER)
         eventually(lambda: served_serial(controller.port, tls) != first)
-        assert controller.tls.key.read_bytes() != key
+        assert Path(controller.tls.key).read_bytes() != key
         ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
         assert controller.log().count("certificate renewed") == 1
     finally:
         controller.end()
 
 
-def age(controller: ControllerProcess, tls: TlsPaths) -> None:
+def age(controller: ControllerProcess, tls: TlsFiles) -> None:
     """Give a certificate another one's place that has used up most of its life."""
-    current = x509.load_pem_x509_certificate(tls.cert.read_bytes())
+    current = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
     builder = (
         x509.CertificateBuilder()
         .subject_name(current.subject)
@@ -235,7 +235,7 @@ def age(controller: ControllerProcess, tls: TlsPaths) -> None:
     for extension in current.extensions:
         builder = builder.add_extension(extension.value, extension.critical)
     aged = builder.sign(controller.authority.key, hashes.SHA256())
-    tls.cert.write_bytes(aged.public_bytes(serialization.Encoding.PEM))
+    Path(tls.cert).write_bytes(aged.public_bytes(serialization.Encoding.PEM))
 
 
 def test_an_agent_renews_over_its_connection_and_uses_it_on_the_next(
@@ -243,14 +243,16 @@ def test_an_agent_renews_over_its_connection_and_uses_it_on_the_next(
 ) -> None:
     tls = join(controller, "turn", token(controller, "agent", "turn"))
     age(controller, tls)
-    first = x509.load_pem_x509_certificate(tls.cert.read_bytes())
+    first = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
     config = controller.agent_config("turn", tls)
     with attached(config) as agent, Renewal(config.tls, agent.uplink.ask):
         agent.send()
-        eventually(lambda: tls.cert.read_bytes() != first.public_bytes(serialization.Encoding.PEM))
+        eventually(
+            lambda: Path(tls.cert).read_bytes() != first.public_bytes(serialization.Encoding.PEM)
+        )
         agent.send()
         assert agent.uplink.connections == 1  # nobody cut it for that
-        serial = read_certificate(tls.cert.read_bytes()).serial
+        serial = read_certificate(Path(tls.cert).read_bytes()).serial
         enrol(controller, "revoke", f"{first.serial_number:x}")  # as if it had expired
         eventually(lambda: agent.uplink.connections == 2)
         agent.send()
@@ -269,7 +271,7 @@ def test_rotation_under_load_loses_no_rows(controller: ControllerProcess) -> Non
     with attached(controller.agent_config(name, tls)) as agent:
         for number in range(rounds):
             agent.send()
-            before = read_certificate(tls.cert.read_bytes()).serial
+            before = read_certificate(Path(tls.cert).read_bytes()).serial
             request = new_request(name)
             issued = agent.uplink.ask(RenewQuery(csr=request.csr))
             assert isinstance(issued, Issued)
@@ -289,7 +291,7 @@ def test_an_idle_agent_may_ping(controller: ControllerProcess) -> None:
     """The option that allows it was misspelt: idle streams ended three times a minute."""
     tls = controller.issue("idle", place="idle")
     credentials = grpc.ssl_channel_credentials(
-        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+        Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
     )
     options = (
         ("grpc.keepalive_time_ms", 2_500),
@@ -341,7 +343,7 @@ def test_a_stream_that_was_open_before_a_revocation_begins_no_session(
     """Its certificate is looked at when the agent says who it is, not when it connects."""
     tls = controller.issue("h77")
     credentials = grpc.ssl_channel_credentials(
-        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+        Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
     )
     go, over = threading.Event(), threading.Event()
 

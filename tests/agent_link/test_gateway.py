@@ -25,15 +25,14 @@ from tests.live import eventually
 from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig
-from syntony.agent.config import TlsFiles as AgentTls
 from syntony.agent.fence import FILE
 from syntony.controller.client import ask
 from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway_server import _Dial, check_gateway
-from syntony.controller.pki import TlsPaths
 from syntony.errors import ConfigError, RemoteError, StoreError
-from syntony.io.credentials import fits, new_request
+from syntony.io.credentials import fits, load_credentials, new_request
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.store import open_store
 from syntony.store.clickhouse import ClickHouseEngine, parse_url
 from syntony.wire.coding import encode
@@ -131,12 +130,11 @@ def test_agents_renew_through_gateways_and_people_do_nothing_through_them(tmp_pa
 
 
 async def _relay_request(
-    leader: ControllerProcess, tls: TlsPaths, shown: TlsPaths, query: msgspec.Struct
+    leader: ControllerProcess, tls: TlsFiles, shown: TlsFiles, query: msgspec.Struct
 ) -> bytes:
-    files = AgentTls(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key))
-    async with _Dial(files, several=False).open(f"127.0.0.1:{leader.port}") as call:
+    async with _Dial(tls, several=False).open(f"127.0.0.1:{leader.port}") as call:
         request = RelayedRequest(
-            query=encode(query), certificate=shown.cert.read_bytes(), peer="here"
+            query=encode(query), certificate=load_credentials(shown).certificate, peer="here"
         )
         (page,) = await call.ask(encode(request))
         return page
@@ -410,7 +408,9 @@ def test_agents_and_controllers_are_no_gateways(tmp_path: Path, role: Role) -> N
         fake = GatewayProcess(leader, name="mallory")
         tls = leader.issue("mallory", role, place="others")
         fake.config.write_text(
-            fake.config.read_text().replace(str(fake.tls.cert.parent), str(tls.cert.parent))
+            fake.config.read_text().replace(
+                str(Path(fake.tls.cert).parent), str(Path(tls.cert).parent)
+            )
         )
         fake.begin()
         eventually(lambda: fake.ended() is not None)
@@ -420,12 +420,11 @@ def test_agents_and_controllers_are_no_gateways(tmp_path: Path, role: Role) -> N
         assert status(leader).gateways == ()
 
 
-def _relay(leader: ControllerProcess, tls: TlsPaths) -> None:
+def _relay(leader: ControllerProcess, tls: TlsFiles) -> None:
     """Dials as a gateway does. Raises `RemoteError`."""
 
     async def dial() -> None:
-        files = AgentTls(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key))
-        async with _Dial(files, several=False).open(f"127.0.0.1:{leader.port}") as call:
+        async with _Dial(tls, several=False).open(f"127.0.0.1:{leader.port}") as call:
             await call.write(encode(GatewayHello(protocol=RELAY_PROTOCOL, version="", epoch=0)))
             async for data in call.answers():
                 for message in to_gateway(data):
@@ -440,10 +439,10 @@ def test_a_gateway_renews_its_certificate_through_its_leader(tmp_path: Path) -> 
     with fleet(tmp_path, 0) as (leader, _):
         gateway = GatewayProcess(leader, name="gw1", lifetime_ns=30 * S)
         try:
-            before = gateway.tls.cert.read_bytes()
+            before = Path(gateway.tls.cert).read_bytes()
             gateway.start()
             eventually(lambda: "certificate renewed" in gateway.log())
-            after = gateway.tls.cert.read_bytes()
+            after = Path(gateway.tls.cert).read_bytes()
             assert after != before
             renewed = read_certificate(after)
             assert renewed.identity == Identity(Role.GATEWAY, "gw1")

@@ -13,12 +13,13 @@ import pytest
 from tests.link import hello, open_spool, probe_rows
 
 from syntony.agent import delivery
-from syntony.agent.config import AgentConfig, TlsFiles
+from syntony.agent.config import AgentConfig
 from syntony.agent.delivery import ON_THE_WAY_NS
 from syntony.agent.fence import Fence
 from syntony.agent.stream import Stream
 from syntony.agent.uplink import Uplink
 from syntony.model import MS, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Ack, Batch, decode_bundle

@@ -233,7 +233,7 @@ def test_an_address_is_its_owners_also_for_the_next_controller(tmp_path: Path) -
 def _credentials(controller: ControllerProcess) -> grpc.ChannelCredentials:
     tls = controller.issue("o2", Role.OPERATOR)
     return grpc.ssl_channel_credentials(
-        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+        Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
     )
 
 

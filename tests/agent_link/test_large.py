@@ -22,11 +22,12 @@ from syntony.controller.access import Caller
 from syntony.controller.client import ask
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.fleet import Member
-from syntony.controller.pki import TlsPaths
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import AgentSession
+from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.fragments import Fragmenter
 from syntony.wire.messages import Ack, Decision, FleetQuery, Hello, NicInfo, Refuse
@@ -109,7 +110,7 @@ class Hub:
 class Server:
     """The controller's own gRPC edge, on a thread."""
 
-    def __init__(self, hub: Hub, tls: TlsPaths, local: Path) -> None:
+    def __init__(self, hub: Hub, tls: TlsFiles, local: Path) -> None:
         self._hub, self._tls, self._local = hub, tls, local
         self.port = 0
         self._ready, self._over = threading.Event(), threading.Event()
@@ -129,8 +130,9 @@ class Server:
         limits = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
         server = grpc.aio.server(options=[(name, MAX_MESSAGE_BYTES) for name in limits])
         server.add_generic_rpc_handlers((FleetService(self._hub).handlers(),))  # type: ignore[arg-type]
-        keys = [(self._tls.key.read_bytes(), self._tls.cert.read_bytes())]
-        credentials = grpc.ssl_server_credentials(keys, self._tls.ca.read_bytes(), True)
+        own = load_credentials(self._tls)
+        keys = [(own.key, own.certificate)]
+        credentials = grpc.ssl_server_credentials(keys, own.ca, True)
         self.port = server.add_secure_port("127.0.0.1:0", credentials)
         server.add_insecure_port(f"unix:{self._local}")
         await server.start()

@@ -26,9 +26,10 @@ from syntony.cli.controller import command
 from syntony.controller.client import ask
 from syntony.controller.hello_check import RefusedError
 from syntony.controller.leadership import Leadership
-from syntony.controller.pki import TlsPaths
 from syntony.errors import StateError, UsageError
+from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
+from syntony.model.tls_files import TlsFiles
 from syntony.state import ControlState
 from syntony.wire.coding import encode
 from syntony.wire.control import ChangesQuery, Issuer, TakeoverCommand
@@ -126,7 +127,7 @@ def test_a_control_state_from_a_backup_does_not_win_by_itself(tmp_path: Path) ->
 class Impostor:
     """A controller with a good certificate that does not know when it is over."""
 
-    def __init__(self, tls: TlsPaths, *sent: bytes) -> None:
+    def __init__(self, tls: TlsFiles, *sent: bytes) -> None:
         self._sent = sent
         self.attached = 0
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
@@ -135,9 +136,8 @@ class Impostor:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {method: handler}),)
         )
-        credentials = grpc.ssl_server_credentials(
-            [(tls.key.read_bytes(), tls.cert.read_bytes())], tls.ca.read_bytes(), True
-        )
+        own = load_credentials(tls)
+        credentials = grpc.ssl_server_credentials([(own.key, own.certificate)], own.ca, True)
         self.port = self._server.add_secure_port("127.0.0.1:0", credentials)
 
     def __enter__(self) -> Self:

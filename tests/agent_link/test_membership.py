@@ -18,9 +18,9 @@ from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.cli.enrol import command
 from syntony.controller.client import ask
-from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError, SyntonyError
 from syntony.io.transport import grpc
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import encode
 from syntony.wire.enrol import IdentitiesQuery
 from syntony.wire.messages import (
@@ -50,7 +50,7 @@ def token(controller: ControllerProcess, *words: str) -> str:
     return str(made["token"])
 
 
-def join(controller: ControllerProcess, name: str, secret: str, *words: str) -> TlsPaths:
+def join(controller: ControllerProcess, name: str, secret: str, *words: str) -> TlsFiles:
     """`syntony enrol join …` on another host. Raises what the command ends with."""
     place = controller.directory / f"joined-{name}"
     at = f"127.0.0.1:{controller.join_port}"
@@ -59,7 +59,9 @@ def join(controller: ControllerProcess, name: str, secret: str, *words: str) -> 
     done = CliRunner().invoke(command, arguments)
     if done.exception is not None:
         raise done.exception
-    return TlsPaths(place / "ca.crt", place / f"{name}.crt", place / f"{name}.key")
+    return TlsFiles(
+        ca=str(place / "ca.crt"), cert=str(place / f"{name}.crt"), key=str(place / f"{name}.key")
+    )
 
 
 class Agent:
@@ -110,8 +112,8 @@ def test_a_new_host_joins_and_serves(controller: ControllerProcess, trust: str) 
     fingerprint = controller.authority.fingerprint
     words = ("--fingerprint", fingerprint) if trust == "fingerprint" else ()
     tls = join(controller, name, token(controller, "agent", name), *words)
-    assert tls.key.stat().st_mode & 0o077 == 0
-    assert tls.ca.read_bytes() == controller.authority.pem
+    assert Path(tls.key).stat().st_mode & 0o077 == 0
+    assert Path(tls.ca).read_bytes() == controller.authority.pem
     with attached(controller.agent_config(name, tls)) as agent:
         agent.send()
         listing = ask(f"unix:{controller.socket}", IdentitiesQuery())
@@ -232,9 +234,9 @@ def _batch() -> bytes:
     return encode(Batch(seq=1, table="probe_1s", rows=rows, dropped=0, arrow=arrow))
 
 
-def _channel(controller: ControllerProcess, tls: TlsPaths) -> grpc.Channel:
+def _channel(controller: ControllerProcess, tls: TlsFiles) -> grpc.Channel:
     credentials = grpc.ssl_channel_credentials(
-        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+        Path(tls.ca).read_bytes(), Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
     )
     return grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials)
 

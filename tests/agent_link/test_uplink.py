@@ -19,7 +19,7 @@ import pytest
 from tests.link import ControllerProcess, hello, open_spool, probe_rows
 from tests.live import eventually
 
-from syntony.agent.config import AgentConfig, TlsFiles
+from syntony.agent.config import AgentConfig
 from syntony.agent.fence import Fence
 from syntony.agent.stream import Stream
 from syntony.agent.uplink import REPEAT_NS, AuditReports, Uplink
@@ -28,6 +28,7 @@ from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
 from syntony.io.transport import grpc
 from syntony.model import HOUR_NS, Edge, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
 from syntony.wire.coding import encode
@@ -321,7 +322,7 @@ def test_a_certificate_of_another_ca_is_refused(
         "s1", Role.AGENT, addresses=[], lifetime_ns=HOUR_NS, directory=tmp_path / "tls"
     )
     # The stranger trusts the fleet's CA; it is the controller that must refuse it.
-    mixed = stranger._replace(ca=controller.directory / "tls" / "ca.crt")
+    mixed = msgspec.structs.replace(stranger, ca=controller.tls.ca)
     with attached(controller.agent_config("s1", mixed)) as agent:
         eventually(lambda: bool(_warnings(caplog)))
         assert agent.reported == []
@@ -333,7 +334,7 @@ def test_a_controller_of_another_ca_is_not_trusted(
     controller: ControllerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_authority(tmp_path / "ca")
-    paths = controller.issue("w1", place="w1")._replace(ca=tmp_path / "ca" / "ca.crt")
+    paths = msgspec.structs.replace(controller.issue("w1", place="w1"), ca=f"{tmp_path}/ca/ca.crt")
     with attached(controller.agent_config("w1", paths)) as agent:
         eventually(lambda: bool(_warnings(caplog)))
         assert agent.reported == []
@@ -427,7 +428,7 @@ def _raw_told(
     paths = controller.issue("r1", place="raw")
     if tls:
         credentials = grpc.ssl_channel_credentials(
-            paths.ca.read_bytes(), paths.key.read_bytes(), paths.cert.read_bytes()
+            Path(paths.ca).read_bytes(), Path(paths.key).read_bytes(), Path(paths.cert).read_bytes()
         )
         channel = grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials)
     else:

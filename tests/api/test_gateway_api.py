@@ -21,9 +21,9 @@ from tests.ports import free_port
 from syntony.client import Client
 from syntony.client.http import Access
 from syntony.controller.client import ask
-from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
 from syntony.model import HOUR_NS
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.access_tokens import AccessTokenCommand, AccessTokensQuery, RevokeAccessCommand
 from syntony.wire.control import ChangesQuery, ControllerQuery
 from syntony.wire.failover import SwitchCommand
@@ -221,8 +221,8 @@ def test_a_certificate_is_good_for_what_a_gateway_answers_itself(
     gateway = ApiGateway(fleet.leader, name="gw3", address="0.0.0.0")  # noqa: S104 - for TLS
     gateway.start()
     try:
-        tls: TlsPaths = fleet.leader.issue("olga", Role.OPERATOR)
-        access = Access(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key))
+        tls: TlsFiles = fleet.leader.issue("olga", Role.OPERATOR)
+        access = Access(ca=tls.ca, cert=tls.cert, key=tls.key)
         with Client(f"https://127.0.0.1:{gateway.api_port}", access=access) as client:
             with contextlib.suppress(RemoteError):  # there is no fleet time without agents
                 client.ask(MatrixQuery())

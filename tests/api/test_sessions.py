@@ -232,7 +232,7 @@ def test_elsewhere_it_speaks_tls_1_3_only(remote: ApiController) -> None:
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.AGENT, Role.SCRAPER])
 def test_certificates_have_the_rights_of_their_role(remote: ApiController, role: Role) -> None:
     tls = remote.issue(f"c-{role}", role, place=role)
-    access = Access(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key))
+    access = Access(ca=tls.ca, cert=tls.cert, key=tls.key)
     with Client(remote.url, access=access) as client:
         assert client.session().role == role
         if role in {Role.VIEWER, Role.OPERATOR}:

@@ -14,13 +14,13 @@ from typing import NamedTuple, Self
 import pytest
 from tests.live import syntony
 
-from syntony.agent.config import TlsFiles
 from syntony.cli import doctor_host, run
 from syntony.cli.doctor_host import StepNotDoneError
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.io.capabilities import grantable
+from syntony.model.tls_files import TlsFiles
 
 AGENT = """\
 host = "gpu001"

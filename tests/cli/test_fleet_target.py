@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from syntony.agent.config import TlsFiles
 from syntony.cli import run
 from syntony.cli.fleet import FleetTarget, fleet_target
 from syntony.errors import UsageError
+from syntony.model.tls_files import TlsFiles
 
 NO_TLS = (None, None, None)
 URL = "http://127.0.0.1:1"

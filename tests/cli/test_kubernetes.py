@@ -243,7 +243,7 @@ def authority(server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = {"ca.crt": tls.ca, "tls.crt": tls.cert, "tls.key": tls.key}
     server.objects[SCRAPERS] = {
         "metadata": {"name": "scraper", "resourceVersion": "1"},
-        "data": {name: b64encode(path.read_bytes()).decode() for name, path in data.items()},
+        "data": {name: b64encode(Path(path).read_bytes()).decode() for name, path in data.items()},
     }
     server.rules = RENEWAL
 

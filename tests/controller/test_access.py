@@ -33,7 +33,7 @@ class _Call:
 def test_the_certificate_says_who_calls(tmp_path: Path) -> None:
     authority = create_authority(tmp_path)
     tls = authority.issue("ann", Role.VIEWER, addresses=[], lifetime_ns=60 * S, directory=tmp_path)
-    pem = tls.cert.read_bytes()
+    pem = Path(tls.cert).read_bytes()
     who = caller(_Call("ipv4:10.0.0.1:5000", {"x509_pem_cert": [pem, b"another"]}))
     assert (who.identity, who.origin) == (Identity(Role.VIEWER, "ann"), "ipv4:10.0.0.1:5000")
     assert who.pem == pem

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from syntony.controller.lease import DOUBT_CHECK_NS, DOUBT_NS, LeaseWatch
+from syntony.controller.server import Controller
+from syntony.controller.sessions import Opening
 from syntony.model import S
 from syntony.state import ControlState
 
@@ -62,3 +65,19 @@ def test_a_pause_of_the_controller_is_no_doubt(leader: Leader, pause_s: float) -
     leader.look()
     assert leader.released == []
     assert leader.go_on(20 * DOUBT_CHECK_NS, answers=True) == []
+
+
+def test_agents_behind_a_gateway_stay_attached_to_it() -> None:
+    """The gateway looks for the next leader; its agents need not."""
+    ended = list[str]()
+
+    def session(name: str, via: str) -> SimpleNamespace:
+        outbox = SimpleNamespace(close=lambda: ended.append(name))
+        return SimpleNamespace(opening=Opening(via=via), outbox=outbox)
+
+    leader = SimpleNamespace(
+        _gateways=SimpleNamespace(release=lambda: ended.append("gateways")),
+        _sessions={"h0": session("h0", ""), "h1": session("h1", "g1")},
+    )
+    Controller._release(leader)  # type: ignore[arg-type]
+    assert sorted(ended) == ["gateways", "h0"]

@@ -17,9 +17,9 @@ from tests.live import eventually
 
 from syntony.controller.client import ask
 from syntony.controller.dispatch import QUESTIONS
-from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.control import ChangesQuery
 from syntony.wire.failover import FailoverStatusQuery, SwitchCommand
 from syntony.wire.messages import FleetQuery
@@ -112,13 +112,13 @@ def test_every_request_is_on_the_list_and_the_docs_print_it() -> None:
     assert allow_list() in (REPO / "docs/reference/security.md").read_text()
 
 
-def issued_without_role(controller: ControllerProcess, name: str) -> TlsPaths:
+def issued_without_role(controller: ControllerProcess, name: str) -> TlsFiles:
     """A certificate of the fleet's CA that names its holder only."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
     tls = controller.issue(name, Role.AGENT, place="plain")
-    current = x509.load_pem_x509_certificate(tls.cert.read_bytes())
+    current = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
     plain = (
         x509.CertificateBuilder()
         .subject_name(current.subject)
@@ -130,7 +130,7 @@ def issued_without_role(controller: ControllerProcess, name: str) -> TlsPaths:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .sign(controller.authority.key, hashes.SHA256())
     )
-    tls.cert.write_bytes(plain.public_bytes(serialization.Encoding.PEM))
+    Path(tls.cert).write_bytes(plain.public_bytes(serialization.Encoding.PEM))
     return tls
 
 

@@ -30,7 +30,7 @@ def test_a_certificate_names_its_holder_and_its_addresses(tmp_path: Path) -> Non
         lifetime_ns=60 * S,
         directory=tmp_path,
     )
-    certificate = x509.load_pem_x509_certificate(paths.cert.read_bytes())
+    certificate = x509.load_pem_x509_certificate(Path(paths.cert).read_bytes())
     certificate.verify_directly_issued_by(authority.certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert set(names.get_values_for_type(x509.DNSName)) == {"h3", "h3.cluster"}
@@ -47,7 +47,7 @@ def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
     paths = authority.issue(
         "h3", Role.AGENT, addresses=[], lifetime_ns=60 * S, directory=tmp_path / "tls"
     )
-    for key in (paths.key, tmp_path / "ca" / "ca.key"):
+    for key in (Path(paths.key), tmp_path / "ca" / "ca.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
@@ -105,7 +105,7 @@ def test_a_certificate_carries_its_role_and_serves_only_what_the_role_needs(
     paths = create_authority(tmp_path / "ca").issue(
         "n1", role, addresses=addresses, lifetime_ns=60 * S, directory=tmp_path
     )
-    extensions = x509.load_pem_x509_certificate(paths.cert.read_bytes()).extensions
+    extensions = x509.load_pem_x509_certificate(Path(paths.cert).read_bytes()).extensions
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     assert identity("n1", uris) == Identity(role, "n1")

@@ -32,9 +32,9 @@ def config(directory: Path, lifetime_ns: int = 60 * S) -> ControllerConfig:
     )
     return ControllerConfig(
         listen="127.0.0.1:0",
-        tls_ca=str(tls.ca),
-        tls_cert=str(tls.cert),
-        tls_key=str(tls.key),
+        tls_ca=tls.ca,
+        tls_cert=tls.cert,
+        tls_key=tls.key,
         store=str(directory / "store"),
     )
 

@@ -223,7 +223,7 @@ def test_the_command_of_the_timer_renews(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         place = tmp_path / "syntony-scraper"
         issued = controller.issue("scraper", Role.SCRAPER, place="syntony-scraper")
-        before = issued.cert.read_bytes()
+        before = Path(issued.cert).read_bytes()
         words = [
             word.replace("/var/lib", str(tmp_path)).replace(
                 "syntony.example:8443", f"127.0.0.1:{controller.port}"
@@ -235,4 +235,4 @@ def test_the_command_of_the_timer_renews(tmp_path: Path) -> None:
             done = syntony(*words[1:], *more)
             assert done.returncode == 0, done.stderr
             assert says in done.stderr
-            assert (issued.cert.read_bytes() != before) is changed
+            assert (Path(issued.cert).read_bytes() != before) is changed

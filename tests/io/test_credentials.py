@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from syntony.controller.pki import Authority, TlsPaths, create_authority, read_request
+from syntony.controller.pki import Authority, create_authority, read_request
 from syntony.errors import MissingError
 from syntony.io import credentials
 from syntony.io.credentials import (
@@ -26,6 +26,7 @@ from syntony.io.credentials import (
 )
 from syntony.io.files import write_atomically
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.roles import Identity, Role
 
 
@@ -34,7 +35,7 @@ class Member:
 
     def __init__(self, directory: Path) -> None:
         self.authority = create_authority(directory / "ca")
-        self.files: TlsPaths = self.authority.issue(
+        self.files: TlsFiles = self.authority.issue(
             "h1", Role.AGENT, addresses=(), lifetime_ns=600 * S, directory=directory
         )
 
@@ -59,7 +60,7 @@ def test_a_request_carries_the_name_and_proves_the_key() -> None:
 
 def test_keys_stay_private(member: Member) -> None:
     store_credentials(member.files, *member.renewed())
-    assert stat.S_IMODE(member.files.key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(member.files.key).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
@@ -92,7 +93,7 @@ def test_a_crash_at_any_step_leaves_a_pair(
     assert fits(found.certificate, found.key)
     assert (found.certificate == certificate) == (writes == 2)
     assert (found == before) == (writes < 2)
-    assert fits(certificate_file(member.files).read_bytes(), member.files.key.read_bytes())
+    assert fits(certificate_file(member.files).read_bytes(), Path(member.files.key).read_bytes())
     # The next renewal is as if nothing had been.
     store_credentials(member.files, *(newer := member.renewed()))
     assert load_credentials(member.files)[1:] == newer
@@ -120,7 +121,7 @@ def test_a_reader_beside_a_writer_never_sees_halves(member: Member) -> None:
 
 
 def test_a_missing_file_is_one_line(member: Member) -> None:
-    member.files.cert.unlink()
+    Path(member.files.cert).unlink()
     with pytest.raises(MissingError, match=r"h1\.crt: cannot be read: No such file"):
         load_credentials(member.files)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.controller.pki import TlsPaths, create_authority, read_request
+from syntony.controller.pki import create_authority, read_request
 from syntony.errors import RemoteError
 from syntony.io.credentials import civil_now, fits
 from syntony.io.renewal import MAX_WAIT_NS, MIN_WAIT_NS, Renewal, time_left_ns
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.query import Failure
 from syntony.wire.roles import Role
@@ -25,7 +26,7 @@ class Issuer:
     def __init__(self, directory: Path, lifetime_ns: int, *moods: str) -> None:
         self.authority = create_authority(directory / "ca")
         self.lifetime_ns = lifetime_ns
-        self.files: TlsPaths = self.authority.issue(
+        self.files: TlsFiles = self.authority.issue(
             "h1", Role.AGENT, addresses=(), lifetime_ns=lifetime_ns, directory=directory
         )
         self.moods = list(moods)
@@ -40,7 +41,7 @@ class Issuer:
             return Failure(reason="has been revoked")
         name, key = read_request(query.csr)
         assert name == "h1"
-        own = read_certificate(self.files.cert.read_bytes())
+        own = read_certificate(Path(self.files.cert).read_bytes())
         pem = self.authority.sign(key, own.identity, addresses=(), lifetime_ns=self.lifetime_ns)
         return Issued(certificate=pem, ca=b"")
 
@@ -51,11 +52,11 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_it_renews_with_a_new_key_and_again(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path, 3 * S)
-    seen = {issuer.files.key.read_bytes()}
+    seen = {Path(issuer.files.key).read_bytes()}
     with Renewal(issuer.files, issuer):
         eventually(lambda: issuer.requested >= 2)
-        eventually(lambda: issuer.files.key.read_bytes() not in seen)
-    assert fits(issuer.files.cert.read_bytes(), issuer.files.key.read_bytes())
+        eventually(lambda: Path(issuer.files.key).read_bytes() not in seen)
+    assert fits(Path(issuer.files.cert).read_bytes(), Path(issuer.files.key).read_bytes())
 
 
 class Clock:
@@ -98,7 +99,7 @@ def test_after_a_pause_it_asks_once_and_rests(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path, 3600 * S)
     clock = Clock(issuer)
     clock.step(3 * 3600 * S)
-    issued = read_certificate(issuer.files.cert.read_bytes())
+    issued = read_certificate(Path(issuer.files.cert).read_bytes())
     clock.now_ns = civil_now()  # the issuer's clock did not jump
     assert clock.step() == MAX_WAIT_NS
     assert issuer.requested == 1
@@ -122,15 +123,15 @@ def test_a_failure_is_said_once_for_each_reason_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer = Issuer(tmp_path, 3600 * S, "away", "away", "unwilling", "unwilling", "well", "away")
-    first = issuer.files.cert.read_bytes()
+    first = Path(issuer.files.cert).read_bytes()
     clock = Clock(issuer)
     for _ in range(4):
         clock.step(2_500 * S)
-        assert issuer.files.cert.read_bytes() == first
+        assert Path(issuer.files.cert).read_bytes() == first
     clock.step()
-    second = issuer.files.cert.read_bytes()
+    second = Path(issuer.files.cert).read_bytes()
     assert second != first
-    assert fits(second, issuer.files.key.read_bytes())
+    assert fits(second, Path(issuer.files.key).read_bytes())
     clock.step()
     away, unwilling, again = warnings(caplog)
     assert "not renewed, retrying" in away
@@ -145,11 +146,11 @@ def test_an_answer_that_is_no_certificate_replaces_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, certificate: bytes
 ) -> None:
     issuer = Issuer(tmp_path, 3600 * S)
-    before = issuer.files.cert.read_bytes(), issuer.files.key.read_bytes()
+    before = Path(issuer.files.cert).read_bytes(), Path(issuer.files.key).read_bytes()
     answer = Issued(certificate=certificate, ca=b"")
     renewal = Renewal(issuer.files, lambda _: answer, lambda: civil_now() + 3000 * S)
     renewal.step()
-    assert (issuer.files.cert.read_bytes(), issuer.files.key.read_bytes()) == before
+    assert (Path(issuer.files.cert).read_bytes(), Path(issuer.files.key).read_bytes()) == before
     assert "certificate not renewed, retrying" in caplog.text
 
 
@@ -157,7 +158,7 @@ def test_a_directory_that_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issuer = Issuer(tmp_path, 3600 * S)
-    before = issuer.files.cert.read_bytes()
+    before = Path(issuer.files.cert).read_bytes()
 
     def refuse(path: Path, data: bytes, mode: int) -> None:
         raise OSError(30, "Read-only file system", str(path))
@@ -169,17 +170,17 @@ def test_a_directory_that_cannot_be_written(
     assert issuer.requested == 2
     (said,) = warnings(caplog)
     assert "Read-only file system; the directory of the certificate must belong" in said
-    assert issuer.files.cert.read_bytes() == before
+    assert Path(issuer.files.cert).read_bytes() == before
 
 
 def test_files_that_are_gone_are_looked_for_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer = Issuer(tmp_path, 3600 * S)
-    clock, kept = Clock(issuer), issuer.files.cert.read_bytes()
-    issuer.files.cert.unlink()
+    clock, kept = Clock(issuer), Path(issuer.files.cert).read_bytes()
+    Path(issuer.files.cert).unlink()
     assert clock.step(3000 * S) <= MIN_WAIT_NS
-    issuer.files.cert.write_bytes(kept)
+    Path(issuer.files.cert).write_bytes(kept)
     clock.step()
     assert issuer.requested == 1
     assert len(warnings(caplog)) == 1
@@ -189,4 +190,5 @@ def test_an_expired_one_has_nothing_left(tmp_path: Path) -> None:
     files = Issuer(tmp_path, 60 * S).files
     assert 50 * S < time_left_ns(files) <= 60 * S
     assert time_left_ns(files, lambda: civil_now() + 61 * S) == 0
-    assert time_left_ns(TlsPaths(tmp_path / "x", tmp_path / "x", tmp_path / "x")) == 0
+    nowhere = str(tmp_path / "x")
+    assert time_left_ns(TlsFiles(ca=nowhere, cert=nowhere, key=nowhere)) == 0

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.controller.pki import Authority, TlsPaths, create_authority
+from syntony.controller.pki import Authority, create_authority
 from syntony.errors import ConfigError, MissingError
 from syntony.io.listening import listening_socket
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.model import HOUR_NS
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import Revocations
 from syntony.wire.roles import Role
 from syntony.wire.x509 import read_certificate
@@ -45,7 +46,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return create_authority(tmp_path_factory.mktemp("ca"))
 
 
-def issue(authority: Authority, name: str, directory: Path) -> TlsPaths:
+def issue(authority: Authority, name: str, directory: Path) -> TlsFiles:
     role = Role.SCRAPER if name == "prometheus" else Role.AGENT
     return authority.issue(
         name, role, addresses=["127.0.0.1"], lifetime_ns=HOUR_NS, directory=directory
@@ -62,8 +63,8 @@ def get(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
         connection.close()
 
 
-def get_tls(port: int, ca: Path, client: TlsPaths | None) -> int:
-    context = ssl.create_default_context(cafile=str(ca))
+def get_tls(port: int, ca: str, client: TlsFiles | None) -> int:
+    context = ssl.create_default_context(cafile=ca)
     if client is not None:
         context.load_cert_chain(client.cert, client.key)
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=600, context=context)
@@ -74,8 +75,8 @@ def get_tls(port: int, ca: Path, client: TlsPaths | None) -> int:
         connection.close()
 
 
-def server_tls(paths: TlsPaths, *clients: str) -> ServerTls:
-    return ServerTls(str(paths.ca), str(paths.cert), str(paths.key), clients)
+def server_tls(paths: TlsFiles, *clients: str) -> ServerTls:
+    return ServerTls(paths, clients)
 
 
 def test_one_page_and_no_other(serve: Callable[..., ScrapeServer]) -> None:
@@ -157,7 +158,9 @@ def test_a_revoked_scraper_is_refused_and_others_are_not(
     again = issue(authority, "prometheus", tmp_path / "again")
     server = serve("127.0.0.1:0", server_tls(paths))
     assert get_tls(server.port, paths.ca, prometheus) == 200
-    serials = [read_certificate(each.cert.read_bytes()).serial for each in (prometheus, again)]
+    serials = [
+        read_certificate(Path(each.cert).read_bytes()).serial for each in (prometheus, again)
+    ]
     revocations = {
         "name": Revocations(names=frozenset({"prometheus"}), known=frozenset(serials[1:])),
         "serial": Revocations(serials=frozenset(serials[:1])),
@@ -190,12 +193,12 @@ def test_a_missing_certificate_is_no_end(
 ) -> None:
     paths = issue(authority, "h0", tmp_path)
     port = serve("127.0.0.1:0", server_tls(paths)).port
-    key = paths.key.read_bytes()
-    paths.key.unlink()
+    key = Path(paths.key).read_bytes()
+    Path(paths.key).unlink()
     client = issue(authority, "prometheus", tmp_path)
     with caplog.at_level("INFO"), pytest.raises((OSError, http.client.BadStatusLine)):
         get_tls(port, paths.ca, client)
-    paths.key.write_bytes(key)
+    Path(paths.key).write_bytes(key)
     assert get_tls(port, paths.ca, paths) == 200
     assert "h0.key" in caplog.text
 

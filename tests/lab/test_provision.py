@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, NicConfig
 from syntony.config import load_config, to_toml
 from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway_server import check_gateway
@@ -22,6 +22,7 @@ from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.provision import provision
 from syntony.lab.scrape import scrape_config
 from syntony.model import SyntheticClockSpec
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.roles import Role
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ def test_both_kinds_of_time(period: list[dt.datetime]) -> None:
 def test_a_certificate_of_ours(tmp_path: Path) -> None:
     authority = create_authority(tmp_path)
     paths = authority.issue("h1", Role.AGENT, addresses=[], lifetime_ns=60 * S, directory=tmp_path)
-    pem = paths.cert.read_bytes()
+    pem = Path(paths.cert).read_bytes()
     reference = x509.load_pem_x509_certificate(pem)
     validity = read_validity(pem)
     assert validity.not_before == reference.not_valid_before_utc

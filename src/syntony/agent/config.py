@@ -22,18 +22,8 @@ from syntony.model.config_values import (
     one_of,
 )
 from syntony.model.names import parse_endpoint
+from syntony.model.tls_files import TlsFiles
 from syntony.traffic.policy import Policy
-
-
-class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[tls]``: PEM files for mutual TLS; `syntony enrol join` writes them."""
-
-    ca: NonEmpty
-    """CA that has signed the certificates of agents and controllers."""
-    cert: NonEmpty
-    """This agent's certificate; its common name is `host`."""
-    key: NonEmpty
-    """Its private key."""
 
 
 class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -253,8 +253,8 @@ class Machine:
         self.discipline = Discipline(self._config.discipline, self._clock, self.nic_clocks.paths())
 
     def _serve_metrics(self) -> None:
-        settings, files = self._config.metrics, self._config.tls
-        tls = ServerTls(files.ca, files.cert, files.key, settings.clients) if settings.tls else None
+        settings = self._config.metrics
+        tls = ServerTls(self._config.tls, settings.clients) if settings.tls else None
         page = partial(metrics.page, self._answer_scrape)
         self._scraping = ScrapeServer(settings.listen, page, tls)
         self._scraping.revocations = lambda: self.revocations

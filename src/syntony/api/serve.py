@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import h11
+import msgspec
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,7 +35,7 @@ from syntony.api.oidc import Provider
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.api.relay import carry_out
 from syntony.controller.api_hub import ApiHub, on_loop
-from syntony.controller.config import ControllerConfig, TlsFiles
+from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway_api import GatewayApiHub
 from syntony.errors import BusyError, ConfigError, MissingError
 from syntony.io.credentials import certificate_file
@@ -42,6 +43,7 @@ from syntony.io.descriptors import Share
 from syntony.io.listening import listening_socket
 from syntony.model import MS, S
 from syntony.model.names import parse_listener
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import encode
 from syntony.wire.gateways import ApiRequest
 
@@ -350,7 +352,7 @@ class _Tls:
     def _load(self) -> None:
         signature = tuple(
             value
-            for path in self._files
+            for path in msgspec.structs.astuple(self._files)
             for stat in [Path(path).stat()]
             for value in (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         )

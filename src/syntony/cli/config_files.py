@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.agent.config import AgentConfig
 from syntony.errors import ConfigError, SyntonyError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
-from syntony.io.credentials import TlsFiles, is_issued_by, load_credentials
+from syntony.io.credentials import is_issued_by, load_credentials
 from syntony.io.operator_files import load_objectives, load_rules, load_topology
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.roles import Role
 from syntony.wire.x509 import Certificate, read_certificate
 

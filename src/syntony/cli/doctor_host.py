@@ -24,11 +24,12 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError, SyntonyError
 from syntony.io.capabilities import grantable
 from syntony.io.clock_page import ClockPageReader
-from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.credentials import load_credentials
 from syntony.io.files import is_denied
 from syntony.io.installation import is_older
 from syntony.io.interfaces import address
 from syntony.lab.doctor import LabRequirement, RequirementLevel
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.messages import FleetQuery
 
 CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/controller.toml"}

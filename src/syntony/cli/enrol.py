@@ -16,6 +16,7 @@ from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
+from syntony.model.tls_files import TlsFiles
 from syntony.view.tables import plain_table
 from syntony.wire.enrol import (
     AuthorityQuery,
@@ -201,7 +202,6 @@ def join(
     Example:
       syntony enrol join gpu001 --at syntony.example:8444 --ca ca.crt --token syntony-1f…
     """
-    from syntony.agent.config import TlsFiles
     from syntony.controller import client
     from syntony.io.credentials import new_request, store_credentials
     from syntony.io.files import write_atomically

@@ -22,11 +22,11 @@ from syntony.errors import (
 )
 from syntony.model import MS, S
 from syntony.model.names import parse_endpoint
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.query import A, Query
 from syntony.wire.rest import is_question
 
 if TYPE_CHECKING:
-    from syntony.agent.config import TlsFiles
     from syntony.client import Access
 
 STARTING_NS = 45 * S
@@ -160,8 +160,6 @@ def fleet_target(
         raise UsageError(
             "--controller HOST:PORT needs --ca, --cert and --key; for the API write https://HOST:PORT"
         )
-    from syntony.agent.config import TlsFiles
-
     return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
 
 

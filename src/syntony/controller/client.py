@@ -7,11 +7,12 @@ import datetime as dt
 import os
 
 from syntony.errors import RefusalError, RemoteError, UnansweredError
-from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.credentials import load_credentials
 from syntony.io.dialling import explain_tls
 from syntony.io.files import is_denied
 from syntony.io.transport import grpc
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.enrol import JOIN, Issued
 from syntony.wire.messages import QUERY, Joining
@@ -113,7 +114,7 @@ def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
     if tls is None:
         raise RemoteError(f"{target}: certificates are needed to ask a controller over the network")
     own = load_credentials(tls)
-    check_validity(own.certificate, str(tls.cert), dt.datetime.now(dt.UTC))
+    check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
     credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
     return grpc.secure_channel(target, credentials, options=_OPTIONS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,7 @@ from syntony.model.config_values import (
     Positive,
     ProbeIntervalNs,
 )
+from syntony.model.tls_files import TlsFiles
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
@@ -35,14 +36,6 @@ MAX_DETAIL_NS = 7 * DAY_NS
 MIN_LIFETIME_NS = 10 * S
 MAX_LIFETIME_NS = 366 * DAY_NS
 _ANY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104 - compared only
-
-
-class TlsFiles(NamedTuple):
-    """PEM files of one identity."""
-
-    ca: str
-    cert: str
-    key: str
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,8 +238,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def tls(self) -> TlsFiles:
-        """The three files of the controller's identity."""
-        return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+        return TlsFiles(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key)
 
 
 def _check_ports(listeners: Mapping[str, str]) -> None:

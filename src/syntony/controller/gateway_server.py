@@ -23,13 +23,14 @@ from syntony.controller.ports import STOP_GRACE_S
 from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError
-from syntony.io.credentials import TlsFiles, civil_now, load_credentials
+from syntony.io.credentials import civil_now, load_credentials
 from syntony.io.descriptors import DescriptorWatch
 from syntony.io.dialling import channel_options, explain
 from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.metrics.sheet import Sheet
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.store import Store
 from syntony.wire.coding import encode
 from syntony.wire.enrol import Issued, RenewQuery, Revocations
@@ -210,7 +211,7 @@ class _Dial:
     async def open(self, address: str) -> AsyncIterator[Call]:
         """Open a stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
         own = load_credentials(self._files)
-        check_validity(own.certificate, str(self._files.cert), dt.datetime.now(dt.UTC))
+        check_validity(own.certificate, self._files.cert, dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
         async with grpc.aio.secure_channel(address, credentials, self._options) as channel:
             yield _Call(channel)

@@ -9,6 +9,8 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
+
 from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError, MissingError, WireError
 from syntony.io.credentials import Credentials, load_credentials
@@ -146,7 +148,7 @@ class ServerCertificate:
 
     def _stat(self) -> tuple[int, ...]:
         found = []
-        for path in self._files:
+        for path in msgspec.structs.astuple(self._files):
             with contextlib.suppress(OSError):
                 reported = Path(path).stat()
                 found += [reported.st_mtime_ns, reported.st_ino, reported.st_size]

@@ -93,9 +93,9 @@ def open_metrics(config: ControllerConfig, exporter: MetricsSource) -> ScrapeSer
     settings = config.metrics
     if not settings.listen:
         return None
-    files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, settings.clients)
     answer = partial(_page, asyncio.get_running_loop(), exporter)
-    return serve(settings.listen, answer, files if settings.tls else None)
+    tls = ServerTls(config.tls, settings.clients) if settings.tls else None
+    return serve(settings.listen, answer, tls)
 
 
 def _page(

@@ -23,6 +23,7 @@ from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.files import write_atomically
 from syntony.model import US
 from syntony.model.names import is_name
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import MAX_REQUEST_BYTES
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import BACKDATE_NS
@@ -34,14 +35,6 @@ BACKDATE = dt.timedelta(microseconds=BACKDATE_NS // US)
 
 PublicKey = ec.EllipticCurvePublicKey
 MIN_KEY_BITS = 256
-
-
-class TlsPaths(NamedTuple):
-    """PEM files of one identity."""
-
-    ca: Path
-    cert: Path
-    key: Path
 
 
 class Authority(NamedTuple):
@@ -58,7 +51,7 @@ class Authority(NamedTuple):
         addresses: Sequence[str],
         lifetime_ns: int,
         directory: Path,
-    ) -> TlsPaths:
+    ) -> TlsFiles:
         """Issue a certificate for `name` in one role.
 
         Args:
@@ -78,11 +71,15 @@ class Authority(NamedTuple):
             key.public_key(), Identity(role, name), addresses=addresses, lifetime_ns=lifetime_ns
         )
         directory.mkdir(parents=True, exist_ok=True)
-        paths = TlsPaths(directory / "ca.crt", directory / f"{name}.crt", directory / f"{name}.key")
-        write_atomically(paths.ca, self.pem, 0o644)
-        write_atomically(paths.cert, certificate, 0o644)
-        write_atomically(paths.key, _key_pem(key), 0o600)
-        return paths
+        files = TlsFiles(
+            ca=str(directory / "ca.crt"),
+            cert=str(directory / f"{name}.crt"),
+            key=str(directory / f"{name}.key"),
+        )
+        write_atomically(Path(files.ca), self.pem, 0o644)
+        write_atomically(Path(files.cert), certificate, 0o644)
+        write_atomically(Path(files.key), _key_pem(key), 0o600)
+        return files
 
     def sign(
         self, key: PublicKey, holder: Identity, *, addresses: Sequence[str], lifetime_ns: int

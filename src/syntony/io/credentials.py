@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -20,24 +20,12 @@ from cryptography.x509.oid import NameOID
 from syntony.errors import MissingError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.files import write_atomically
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.x509 import civil_ns
 
 _TRIES = 50
 """Attempts to read a matching pair of files while others are written. Renewals are much rarer, but
 a reader that is preempted between the two files may miss several."""
-
-
-class TlsFiles(Protocol):
-    """Where the files are, for example `syntony.agent.config.TlsFiles`."""
-
-    @property
-    def ca(self) -> str | Path: ...
-
-    @property
-    def cert(self) -> str | Path: ...
-
-    @property
-    def key(self) -> str | Path: ...
 
 
 class Credentials(NamedTuple):

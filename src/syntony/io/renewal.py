@@ -14,7 +14,6 @@ from typing import Self
 
 from syntony.errors import RemoteError, SyntonyError
 from syntony.io.credentials import (
-    TlsFiles,
     civil_now,
     load_credentials,
     new_request,
@@ -22,6 +21,7 @@ from syntony.io.credentials import (
 )
 from syntony.io.process import name_thread
 from syntony.model import MS, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.query import Failure
 from syntony.wire.x509 import read_certificate, read_validity

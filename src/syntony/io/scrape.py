@@ -20,6 +20,7 @@ from syntony.io.process import own_usage
 from syntony.metrics.settings import check_address
 from syntony.metrics.sheet import Sheet
 from syntony.model import S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.enrol import Revocations
 
 _log = logging.getLogger(__name__)
@@ -38,9 +39,7 @@ PATH = "/metrics"
 class ServerTls(NamedTuple):
     """PEM files, read anew at every connection: replacing them renews the certificate."""
 
-    ca: str
-    cert: str
-    key: str
+    files: TlsFiles
     clients: tuple[str, ...] = ()
     """Common names that may scrape; empty: anyone who the CA vouches for."""
 
@@ -135,11 +134,11 @@ def _secured(connection: socket.socket, tls: ServerTls, revocations: Revocations
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(certificate_file(tls), tls.key)
-        context.load_verify_locations(tls.ca)
+        context.load_cert_chain(certificate_file(tls.files), tls.files.key)
+        context.load_verify_locations(tls.files.ca)
         context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
-        raise MissingError(f"{tls.cert}, {tls.ca}: cannot be used: {error}") from error
+        raise MissingError(f"{tls.files.cert}, {tls.files.ca}: cannot be used: {error}") from error
     secured = context.wrap_socket(connection, server_side=True)
     shown: Any = secured.getpeercert() or {}
     name, serial = _common_name(shown), str(shown.get("serialNumber", "")).lower().lstrip("0")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, ClockConfig, NicConfig
 from syntony.config import to_toml
 from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
@@ -27,12 +27,13 @@ from syntony.lab.topology import topology
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
+from syntony.model.tls_files import TlsFiles
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
-    from syntony.controller.pki import Authority, TlsPaths
+    from syntony.controller.pki import Authority
     from syntony.lab.messages import LabFile
 
 CONTROLLER_PORT = 8643
@@ -156,9 +157,9 @@ def _serving(
     )
     return {
         "listen": _listen(plan, number),
-        "tls_ca": str(tls.ca),
-        "tls_cert": str(tls.cert),
-        "tls_key": str(tls.key),
+        "tls_ca": tls.ca,
+        "tls_cert": tls.cert,
+        "tls_key": tls.key,
         "metrics": msgspec.to_builtins(_metrics(address, METRICS_PORT + further)),
     }
 
@@ -231,7 +232,6 @@ def _agent(
     directory: Path, file: LabFile, plan: LabPlan, authority: Authority, host: str
 ) -> list[DaemonSpec]:
     """The reactor and the telemetry process, of one configuration."""
-    tls = issue_agent(directory, plan, authority, host)
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
         host=host,
@@ -241,7 +241,7 @@ def _agent(
             if file.gateways
             else range(1, file.controllers + 1),
         ),
-        tls=TlsFiles(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key)),
+        tls=issue_agent(directory, plan, authority, host),
         nics=tuple(
             NicConfig(name=x.a.name, rail=i, stamping="kernel") for i, x in enumerate(rails)
         ),
@@ -273,7 +273,7 @@ def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, **more, **tables}
 
 
-def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str) -> TlsPaths:
+def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str) -> TlsFiles:
     """A certificate for a host's agent, in place of the one before."""
     return authority.issue(
         host,
