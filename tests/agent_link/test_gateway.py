@@ -28,8 +28,8 @@ from syntony.agent.config import AgentConfig
 from syntony.agent.config import TlsFiles as AgentTls
 from syntony.agent.fence import FILE
 from syntony.controller.client import ask
-from syntony.controller.config import ControllerConfig
-from syntony.controller.gateway_server import _Dial, check_gateway
+from syntony.controller.config import ControllerConfig, check_gateway
+from syntony.controller.gateway_server import _Dial
 from syntony.controller.pki import TlsPaths
 from syntony.errors import ConfigError, RemoteError, StoreError
 from syntony.io.credentials import fits, new_request
