@@ -101,10 +101,11 @@ class Page:
         self._failed.append((threading.get_ident(), *opened[:3]))
 
     def go_on(self):
-        """This thread's program has caught the errors of its operations."""
-        mine = threading.get_ident()
+        """The program has caught the errors of this thread's operations, and has not ended by those
+        of threads that have."""
+        mine, running = threading.get_ident(), sys._current_frames() if self._failed else ()
         for each in list(self._failed):
-            if each[0] == mine:
+            if each[0] == mine or each[0] not in running:
                 self._failed.remove(each)
                 self.end(*each[1:])
 
