@@ -82,7 +82,9 @@ def play(
     environment = {
         **os.environ,
         "ANSIBLE_HOST_KEY_CHECKING": "False",
-        "ANSIBLE_SSH_ARGS": f"-o UserKnownHostsFile={machines.place}/known",
+        "ANSIBLE_SSH_COMMON_ARGS": f"-o UserKnownHostsFile={machines.place}/known",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(machines.place),
+        "ANSIBLE_TIMEOUT": f"{LONG_S:.0f}",
         "ANSIBLE_LOCAL_TEMP": str(machines.place),
         "ANSIBLE_NOCOLOR": "1",
     }
