@@ -222,10 +222,20 @@ def test_steps_are_those_of_the_optimizer_that_the_program_uses(
     assert raised["done_ns"], "it ended before a step"
 
 
-def test_a_process_that_reports_nothing_any_more_says_where_it_is(
+def test_what_another_thread_waits_for_data_is_no_wait_of_the_step(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
-    with hooked(tmp_path, "loops"):
+    with hooked(tmp_path, "loads_ahead"):
+        waits = [row["data_ns"] > 0 for row in Gathered(jobs).of(STEP, 5)]
+    assert waits == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("mode", ["loops", "loops_elsewhere"])
+def test_a_process_that_reports_nothing_any_more_says_where_it_is(
+    jobs: JobTelemetry, tmp_path: Path, mode: str
+) -> None:
+    """In the thread that stepped last."""
+    with hooked(tmp_path, mode):
         gathered = Gathered(jobs)
         readings = (gathered.of(JOB_PROCESS, number)[-1]["frame"] for number in range(1, 100))
         assert any(re.fullmatch(r"hooked\.py:\d+ loops", each) for each in readings)
@@ -239,6 +249,23 @@ def test_a_forked_child_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> Non
         told = sorted((row["op"], row["seq"]) for row in gathered.rows[COLLECTIVE.name])
         assert told == [("all_reduce", 0), ("send", 0)]
         assert said == ["0"], "no error of the hook reaches it"
+
+
+def test_a_process_that_a_rank_starts_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Its groups have the names of the rank's own."""
+    with hooked(tmp_path, "starts_others") as said:
+        rows = Gathered(jobs).of(COLLECTIVE, 4)
+    assert said == ["0"]
+    assert {row["op"] for row in rows} == {"all_reduce", "all_gather", "reduce_scatter"}
+    assert len({row["pid"] for row in rows}) == 1
+
+
+def test_a_signals_handler_may_call_what_it_interrupts(jobs: JobTelemetry, tmp_path: Path) -> None:
+    with hooked(tmp_path, "interrupted"):
+        rows = Gathered(jobs).of(COLLECTIVE, 3)
+    assert sorted((row["comm"], row["seq"]) for row in rows) == [
+        ("0.0-3:1", seq) for seq in range(3)
+    ]
 
 
 def test_a_job_runs_without_an_agent(tmp_path: Path) -> None:

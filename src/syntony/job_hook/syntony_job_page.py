@@ -56,6 +56,8 @@ class Page:
         self._open: Any = collections.deque()
         self._failed: Any = collections.deque(maxlen=MOST_OPEN)
         """Operations that raised, with their threads."""
+        self.stepping: Any = threading.main_thread().ident
+        """The thread that does the program's steps."""
         self._reported, self._silent_s = -1, 0.0
         self._wake = threading.Event()
         self._agent: Any = None
@@ -131,7 +133,7 @@ class Page:
         if reported != self._reported:
             self._reported, self._silent_s = reported, now_s
         silent = now_s - self._silent_s >= SILENT_S
-        text = where() if silent else ""
+        text = where(self.stepping) if silent else ""
         data = text.encode("ascii", "replace")[:FRAME_BYTES]
         self._memory[COMMS_AT - FRAME_BYTES : COMMS_AT] = data.ljust(FRAME_BYTES, b"\0")
 
@@ -197,10 +199,10 @@ def spelled(ranks):
     return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
 
 
-def where():
-    """Line and function of the program in which its first thread is, and what that has called."""
+def where(thread):
+    """Line and function of the program in which a thread is, and what that has called."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
-    inner = _outside(sys._current_frames().get(threading.main_thread().ident or 0), (__file__,))
+    inner = _outside(sys._current_frames().get(thread), (__file__,))
     outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
     spots = [
         "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,

@@ -302,6 +302,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     result, steps = KINDS[sys.argv[1]]()
-    sys.stdout.write(f"result {dist.get_rank()} {result:.9f} {steps}\n")  # one write: ranks share it
+    sys.stdout.write(
+        f"result {dist.get_rank()} {result:.9f} {steps}\n"
+    )  # one write: ranks share it
     dist.barrier()
     dist.destroy_process_group()
