@@ -112,6 +112,20 @@ def groups() -> None:
     dist.new_group()
 
 
+def many_groups() -> None:
+    """One after the other, of some ranks and of all."""
+    for _ in range(100):
+        group = dist.new_group()
+        dist.all_reduce(Tensor(), group=group)
+        dist.destroy_process_group(group)
+    for _ in range(40):
+        dist.isend(Tensor(), 3)
+        dist.all_reduce(Tensor())
+        dist.destroy_process_group()
+    dist.isend(Tensor(), 3)
+    dist.all_reduce(Tensor())
+
+
 def forks_ranks() -> None:
     """Before any operation, as launchers do that have imported torch. Another thread is just making
     what it records to."""
@@ -278,9 +292,9 @@ os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the pro
 MODES: dict[str, Callable[[], object]] = {
     each.__name__: each
     for each in (
-        work, loads_ahead, names, peers, many_peers, groups, lets_go, arrives, dies, errors,
-        optimizers, loops, loops_elsewhere, interrupted, starts_others, forks, forks_ranks, reduces,
-        short, long,
+        work, loads_ahead, names, peers, many_peers, groups, many_groups, lets_go, arrives, dies,
+        errors, optimizers, loops, loops_elsewhere, interrupted, starts_others, forks, forks_ranks,
+        reduces, short, long,
     )
 }  # fmt: skip
 MODES[sys.argv[1]]()

@@ -80,7 +80,6 @@ class Hook:
         self._known: Any = ()
         """What knows groups, by any key: the first of each value."""
         self._names: Any = collections.Counter()
-        self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
         """`DistributedDataParallel` → its communicator, newest backward pass and when that
         began."""
@@ -152,13 +151,27 @@ class Hook:
             except Exception:  # there is none
                 whole = True
             result = function(group, *args, **kwargs)
-            for known in self._known:
-                for key, each in list(known.items()):
-                    if whole or each[0] is group:
-                        known.pop(key, None)
+            try:
+                self._forget(group, whole)
+            except Exception:
+                pass
             return result
 
         return destroy_process_group
+
+    def _forget(self, group, whole):
+        """Groups were destroyed, and others may have their places in the page."""
+        unused = set()
+        for known in self._known:
+            for key, each in list(known.items()):
+                if whole or each[0] is group:
+                    known.pop(key, None)
+                    unused.add(each[1])
+        for ddp, (comm, *rest) in list(self._models.items()):
+            if whole or ddp.process_group is group:
+                self._models[ddp] = (None, *rest)
+                unused.add(comm)
+        self.page.free.extend(comm + COMMS for comm in sorted(unused - {None}))
 
     def _wrapped(self, function, operation, place, payload, group_place):
         @functools.wraps(function)
@@ -241,15 +254,13 @@ class Hook:
 
     def _named(self, page, text, ranks):
         """The number of a new communicator; None: there is no room."""
-        comm = next(self._comms)
-        if comm >= COMMS:
+        if not page.free:
             page.lose()
             return None
         self._names[text] += 1
         if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
             text += "#{}".format(self._names[text])
-        page.name(comm, text, ranks)
-        return comm
+        return page.name(text, ranks)
 
     def _returned(self, opened, result):
         comm, operation, seq, on_gpu = opened

@@ -22,7 +22,7 @@ the program is once it has reported nothing for `SILENT_S`."""
 NEWEST_PLACE, LOST_PLACE = 3, 4
 """Of the header's 64-bit words."""
 COMM = struct.Struct("=II56s")
-"""Ranks, length of the name, name."""
+"""Ranks, length of the name and, above its 8 bits, how often the place was used before; name."""
 RECORD = struct.Struct("=HHIQQqqq8xQ")
 """Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
 instants or durations, by kind; last the number of the record, from 1."""
@@ -53,6 +53,8 @@ class Page:
         self.put = _putter(self._memory, self._words)
         """Writes one record: kind, operation, communicator and the values by kind."""
         self._lost = itertools.count(1)
+        self.free = collections.deque(range(COMMS))
+        """Numbers for new communicators: place, and `COMMS` for each earlier use of it."""
         self._open: Any = collections.deque()
         self._failed: Any = collections.deque(maxlen=MOST_OPEN)
         """Operations that raised, with their threads."""
@@ -77,9 +79,13 @@ class Page:
         """Count an operation that is not recorded."""
         self._words[LOST_PLACE] = next(self._lost)
 
-    def name(self, comm, text, ranks):
-        data = text.encode("ascii", "replace")[-56:]
-        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
+    def name(self, text, ranks):
+        """The number of a new communicator; there must be a free one."""
+        comm = self.free.popleft()
+        data, place = text.encode("ascii", "replace")[-56:], comm % COMMS
+        used = len(data) | comm // COMMS << 8
+        COMM.pack_into(self._memory, COMMS_AT + place * COMM.size, ranks, used, data)
+        return comm
 
     def watch(self, comm, operation, seq, ended):
         """Record the end of an operation when `ended()` returns true."""
