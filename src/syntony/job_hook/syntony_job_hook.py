@@ -63,21 +63,23 @@ WARM_STEPS, MOST_PERIOD = 32, 64
 """Steps until the duration of one is known, and the maximum distance of queried passes."""
 STEPPED_NS = 1_000_000
 """The system's clock was set if its offset changed by more between two steps."""
+REPORTING = "SYNTONY_REPORTING"
+"""Environment variable: number of the process that reports. One that it starts inherits it."""
 
 
 class Hook:
-    """State of this process. `page` is None until there is something to report, and in children
-    that a rank forked."""
+    """State of this process. `page` is None until there is something to report, and in processes
+    that a rank forked or started: groups that they form have the names of the rank's own."""
 
     def __init__(self, path):
         self._path = path
         self.page: Any = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """A signal handler may call what the program was just calling."""
         self._groups: Any = {}
         self._known: Any = ()
         """What knows groups, by any key: the first of each value."""
         self._names: Any = collections.Counter()
-        self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
         """`DistributedDataParallel` → its communicator, newest backward pass and when that
         began."""
@@ -92,23 +94,24 @@ class Hook:
         self._step = 0
         self._stepped_ns = 0
         self._data_ns = 0
-        self._forked = False
+        self._of_rank = os.environ.get(REPORTING, str(os.getpid())) != str(os.getpid())
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self):
-        self._forked = self._forked or self.page is not None
+        self._of_rank = self._of_rank or self.page is not None
         self.page = None
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.RLock()  # another thread may have held it
 
     def _ready(self, place=None):
         """The page, made on first use. `place`: rank and ranks, where torch does not know them
         yet."""
-        if self.page is None and not self._forked:
+        if self.page is None and not self._of_rank:
             with self._lock:
                 if self.page is None:
                     page = Page(self._path)
                     page.place(*(place or (self._c10d.get_rank(), self._c10d.get_world_size())))
                     page.start()
+                    os.environ[REPORTING] = str(os.getpid())
                     self.page = page
         return self.page
 
@@ -148,13 +151,27 @@ class Hook:
             except Exception:  # there is none
                 whole = True
             result = function(group, *args, **kwargs)
-            for known in self._known:
-                for key, each in list(known.items()):
-                    if whole or each[0] is group:
-                        known.pop(key, None)
+            try:
+                self._forget(group, whole)
+            except Exception:
+                pass
             return result
 
         return destroy_process_group
+
+    def _forget(self, group, whole):
+        """Groups were destroyed, and others may have their places in the page."""
+        unused = set()
+        for known in self._known:
+            for key, each in list(known.items()):
+                if whole or each[0] is group:
+                    known.pop(key, None)
+                    unused.add(each[1])
+        for ddp, (comm, *rest) in list(self._models.items()):
+            if whole or ddp.process_group is group:
+                self._models[ddp] = (None, *rest)
+                unused.add(comm)
+        self.page.free.extend(comm + COMMS for comm in sorted(unused - {None}))
 
     def _wrapped(self, function, operation, place, payload, group_place):
         @functools.wraps(function)
@@ -227,7 +244,7 @@ class Hook:
             known = self._groups.get(id(group))
             comm = self._new_comm(page, group) if known is None else None
             if comm is not None:
-                known = self._groups[id(group)] = (group, comm, itertools.count())
+                known = self._groups.setdefault(id(group), (group, comm, itertools.count()))
         return known
 
     def _new_comm(self, page, group, prefix=""):
@@ -237,15 +254,13 @@ class Hook:
 
     def _named(self, page, text, ranks):
         """The number of a new communicator; None: there is no room."""
-        comm = next(self._comms)
-        if comm >= COMMS:
+        if not page.free:
             page.lose()
             return None
         self._names[text] += 1
         if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
             text += "#{}".format(self._names[text])
-        page.name(comm, text, ranks)
-        return comm
+        return page.name(text, ranks)
 
     def _returned(self, opened, result):
         comm, operation, seq, on_gpu = opened
@@ -360,6 +375,7 @@ class Hook:
                 return
             if self.page is None and not (self._c10d.is_initialized() and self._ready()):
                 return
+            self.page.stepping = threading.get_ident()
             self.page.go_on()
             now_ns = time.monotonic_ns()
             if self._stepped_ns:
@@ -384,6 +400,7 @@ class Hook:
         return True
 
     def wrap_loader(self, module):
+        """Another thread may wait for data all the time, to have them ahead of the step."""
         iterator = module._BaseDataLoaderIter
         function = iterator.__next__
 
@@ -393,7 +410,8 @@ class Hook:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._data_ns += time.monotonic_ns() - begin_ns
+                if self.page is not None and self.page.stepping == threading.get_ident():
+                    self._data_ns += time.monotonic_ns() - begin_ns
 
         iterator.__next__ = following
 

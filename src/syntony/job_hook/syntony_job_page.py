@@ -22,7 +22,7 @@ the program is once it has reported nothing for `SILENT_S`."""
 NEWEST_PLACE, LOST_PLACE = 3, 4
 """Of the header's 64-bit words."""
 COMM = struct.Struct("=II56s")
-"""Ranks, length of the name, name."""
+"""Ranks, length of the name and, above its 8 bits, how often the place was used before; name."""
 RECORD = struct.Struct("=HHIQQqqq8xQ")
 """Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
 instants or durations, by kind; last the number of the record, from 1."""
@@ -53,9 +53,13 @@ class Page:
         self.put = _putter(self._memory, self._words)
         """Writes one record: kind, operation, communicator and the values by kind."""
         self._lost = itertools.count(1)
+        self.free = collections.deque(range(COMMS))
+        """Numbers for new communicators: place, and `COMMS` for each earlier use of it."""
         self._open: Any = collections.deque()
         self._failed: Any = collections.deque(maxlen=MOST_OPEN)
         """Operations that raised, with their threads."""
+        self.stepping: Any = threading.main_thread().ident
+        """The thread that does the program's steps."""
         self._reported, self._silent_s = -1, 0.0
         self._wake = threading.Event()
         self._agent: Any = None
@@ -75,9 +79,13 @@ class Page:
         """Count an operation that is not recorded."""
         self._words[LOST_PLACE] = next(self._lost)
 
-    def name(self, comm, text, ranks):
-        data = text.encode("ascii", "replace")[-56:]
-        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
+    def name(self, text, ranks):
+        """The number of a new communicator; there must be a free one."""
+        comm = self.free.popleft()
+        data, place = text.encode("ascii", "replace")[-56:], comm % COMMS
+        used = len(data) | comm // COMMS << 8
+        COMM.pack_into(self._memory, COMMS_AT + place * COMM.size, ranks, used, data)
+        return comm
 
     def watch(self, comm, operation, seq, ended):
         """Record the end of an operation when `ended()` returns true."""
@@ -132,7 +140,7 @@ class Page:
         if reported != self._reported:
             self._reported, self._silent_s = reported, now_s
         silent = now_s - self._silent_s >= SILENT_S
-        text = where() if silent else ""
+        text = where(self.stepping) if silent else ""
         data = text.encode("ascii", "replace")[:FRAME_BYTES]
         self._memory[COMMS_AT - FRAME_BYTES : COMMS_AT] = data.ljust(FRAME_BYTES, b"\0")
 
@@ -198,10 +206,10 @@ def spelled(ranks):
     return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
 
 
-def where():
-    """Line and function of the program in which its first thread is, and what that has called."""
+def where(thread):
+    """Line and function of the program in which a thread is, and what that has called."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
-    inner = _outside(sys._current_frames().get(threading.main_thread().ident or 0), (__file__,))
+    inner = _outside(sys._current_frames().get(thread), (__file__,))
     outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
     spots = [
         "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,

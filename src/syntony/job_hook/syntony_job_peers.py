@@ -39,8 +39,6 @@ class Pairs:
         self.known: Any = {}
         """Group and other rank as called → group, communicator, numbers of its operations."""
         self._recv = 0
-        self._directions = 0
-        """Those between two ranks so far."""
         self._works: Any = {}
         """Transfers that were begun and not waited for, by the number of torch's object."""
         self._thread = threading.local()
@@ -214,8 +212,8 @@ class Pairs:
                 text = "{}.p2p {}>{}".format(getattr(group, "group_name", ""), *ends)
                 comm = None
                 if ends[0] != ends[1]:
-                    self._directions += 1
-                    room = self._directions <= MOST_PAIRS
+                    used = {each[1] for each in self.known.values()} - {None}
+                    room = len(used) < MOST_PAIRS
                     ranks = 2 if peer is not None else hook._c10d.get_world_size(group)
                     comm = hook._named(page, text, ranks) if room else page.lose()
                 known = self.known[plain] = group, comm, iter(range(1 << 62))
