@@ -17,8 +17,6 @@ WORST_TOLD = 3
 
 
 class Place(NamedTuple):
-    """Where one NIC is."""
-
     nic: str
     rail: int
     expected: str

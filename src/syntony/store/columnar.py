@@ -210,7 +210,6 @@ class Store:
         return integer(self._engine.select(queries.oldest(table, first_ns, last_ns, node))[0][0])
 
     def count_rows(self) -> int:
-        """Number of rows in all tables."""
         return integer(self._engine.select(queries.count_rows(self._engine.layout))[0][0])
 
     def expire(self, now_ns: int, detail_ns: int | None = None) -> int:

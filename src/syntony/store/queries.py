@@ -253,7 +253,6 @@ def partitions(table: Table, layout: Layout) -> str:
 
 
 def newest(table: Table, partition: int) -> str:
-    """The newest instant in one partition."""
     width = partition_ns(table)
     return f"SELECT max(ts_ns) FROM {table.name} WHERE intDiv(ts_ns, {width}) = {partition}"
 

@@ -104,7 +104,6 @@ class Health:
             self._nics[nic.name] = _Nic(nic)
 
     def nic_of(self, address: str) -> str | None:
-        """The NIC that has a local address."""
         for nic in self._nics.values():
             if address in nic.addresses:
                 return nic.name
@@ -117,7 +116,6 @@ class Health:
         return nic if state is None else state.configured
 
     def nics(self) -> list[LocalNic]:
-        """All of them, as they are now."""
         return [
             LocalNic(name=nic.name, rail=nic.rail, addresses=nic.addresses)
             for nic in self._nics.values()

@@ -102,8 +102,6 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One flow that a host sends."""
-
     flow_id: str
     links: tuple[str, ...]
     """The links that it crosses, as far as is known."""
@@ -125,8 +123,6 @@ class LinkQueue:
 
 @dataclass(slots=True)
 class _PacedLink:
-    """One link whose flows are paced."""
-
     capacity_bps: float
     part: float
     """Share of the capacity given to all known flows together."""
@@ -171,7 +167,6 @@ class Pacer:
         }
 
     def forget(self) -> None:
-        """End all pacing."""
         self._paced, self._demand, self._rates, self._congested_ns = {}, {}, {}, {}
 
     def forget_rates(self) -> None:

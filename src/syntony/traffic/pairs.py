@@ -148,8 +148,6 @@ class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchedFlow(NamedTuple):
-    """One probed flow of the plan."""
-
     flow_id: int
     nic: str
     remote: str
