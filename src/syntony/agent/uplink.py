@@ -63,7 +63,7 @@ Report = (
 )  # fmt: skip
 
 
-class AuditReports:
+class UnsentAuditReports:
     """Reports of audits until they are sent, and sent again. The newest few are kept."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Uplink:
         self._options = channel_options(several=self._dialling.several)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
-        self._audits = AuditReports()
+        self._audits = UnsentAuditReports()
         self._gathering = self._gathered = self._released = False
         self._link: _ControllerStream | None = None
         self._closing = False

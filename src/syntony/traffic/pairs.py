@@ -120,7 +120,7 @@ class Reply(NamedTuple):
     """Length of that silence."""
 
 
-class Answers(NamedTuple):
+class PairReplies(NamedTuple):
     """Replies to the probes of one pair of NICs."""
 
     newest_ns: int
