@@ -22,7 +22,7 @@ from tests.live import eventually
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import Fence
 from syntony.agent.stream import Stream
-from syntony.agent.uplink import REPEAT_NS, AuditReports, Uplink
+from syntony.agent.uplink import REPEAT_NS, UnsentAuditReports, Uplink
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
@@ -175,7 +175,7 @@ def test_a_report_of_an_audit_that_a_connection_may_have_lost_is_sent_again() ->
     def report(order: str) -> AuditReport:
         return AuditReport(order=order, report=b"{}")
 
-    reports = AuditReports()
+    reports = UnsentAuditReports()
     for order, at_ns in (("old", 0), ("new", REPEAT_NS)):
         reports.add(report(order))
         assert reports.take(at_ns) == [report(order)]

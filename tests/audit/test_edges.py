@@ -20,7 +20,7 @@ from syntony.audit.facts import UnreadableError
 from syntony.audit.judge import Majority, near
 from syntony.audit.learn import _one_line, learn
 from syntony.audit.nccl.output import parse_report
-from syntony.audit.parse.bandwidth import Transfer
+from syntony.audit.parse.bandwidth import CopyRate
 from syntony.audit.parse.kernel_log import Xid
 from syntony.audit.parse.nvidia import (
     _is_float,
@@ -184,7 +184,7 @@ def test_a_copy_as_fast_as_its_floor_is_fast_enough() -> None:
     speeds = check("node.gpu-bw")
     assert isinstance(speeds, GpuBandwidth)
     for short, status in ((0.0, Status.PASS), (0.01, Status.FAIL)):
-        moved = Transfer(floor.direction, 0, floor.gbytes - short)
+        moved = CopyRate(floor.direction, 0, floor.gbytes - short)
         reported = speeds._judged(PaperHost(), (moved,), {0: f"NVIDIA {floor.device}"}, ("nvb",))
         verdicts = [each for each in reported if isinstance(each, Result)]
         assert [each.status for each in verdicts] == [status]

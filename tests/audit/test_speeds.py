@@ -20,7 +20,7 @@ from syntony.audit.parse.bandwidth import (
     D2H,
     H2D,
     P2P,
-    Transfer,
+    CopyRate,
     parse_nvbandwidth,
     parse_rocm_bandwidth,
 )
@@ -34,8 +34,8 @@ from syntony.io.audit.ssh import record_here
 
 def test_nvbandwidth_tells_every_gpu_and_direction() -> None:
     assert parse_nvbandwidth(speeds.nvbandwidth(h2d=55.37, p2p=391.0)) == (
-        Transfer(H2D, 0, 55.37), Transfer(H2D, 1, 55.36), Transfer(D2H, 0, 55.2),
-        Transfer(D2H, 1, 55.18), Transfer(P2P, 0, 391.0), Transfer(P2P, 1, 392.43),
+        CopyRate(H2D, 0, 55.37), CopyRate(H2D, 1, 55.36), CopyRate(D2H, 0, 55.2),
+        CopyRate(D2H, 1, 55.18), CopyRate(P2P, 0, 391.0), CopyRate(P2P, 1, 392.43),
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ SUM host_to_device_memcpy_ce 479.95
 Running device_to_device_memcpy_read_ce.
 Waived:
 """
-    assert parse_nvbandwidth(text) == (Transfer(H2D, 0, 337.55),)
+    assert parse_nvbandwidth(text) == (CopyRate(H2D, 0, 337.55),)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from syntony.demo.claims import (
-    ClockTruth,
+    ClockError,
     clock_claims,
     converged,
     coverage_claim,
@@ -49,7 +49,7 @@ def test_convergence_needs_every_host_on_one_timeline(lines: list[Timeline], yes
 def test_clock_claims_fail_on_error_and_on_a_sigma_that_lies(
     error_ns: float, sigma_ns: float, held: list[bool]
 ) -> None:
-    sample = [ClockTruth(host="h0", error_ns=-error_ns, clk_err_ns=sigma_ns)]
+    sample = [ClockError(host="h0", error_ns=-error_ns, clk_err_ns=sigma_ns)]
     assert [claim.held for claim in clock_claims([sample])] == held
 
 

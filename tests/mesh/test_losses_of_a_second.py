@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syntony.mesh.fresh_losses import MAX_PAIRS, Pace, fresh_losses, second_of
+from syntony.mesh.fresh_losses import MAX_PAIRS, LossReportPace, fresh_losses, second_of
 from syntony.model import MS, S
 from syntony.model.probes import ProbeFlag
 from syntony.wire.probes import LossReport, PairLosses, ProbeFlow
@@ -143,7 +143,7 @@ def test_the_second_of_a_report_is_that_of_the_newest_probe_that_has_settled() -
 
 def sent(*seconds: int) -> list[int]:
     """How many of five reports of each of these seconds an agent sends."""
-    pace = Pace()
+    pace = LossReportPace()
     return [
         sum(
             pace.allows(LossReport(at_ns=T0 + second * S + step * 200 * MS, pairs=(), prompt=()))

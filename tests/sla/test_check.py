@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
-from syntony.sla.check import Place, check_latency, check_places, worst
+from syntony.sla.check import NicPosition, check_latency, check_places, worst
 from syntony.sla.subjects import FEW, FLEET, troubles
 
 OK, WARNING, BREACH, UNKNOWN = (
@@ -22,7 +22,7 @@ def row(subject: str, status: SlaStatus = OK) -> SlaRow:
 
 
 def place(expected: str, seen: str, rails: set[int], rail: int = 0) -> tuple[SlaItem, SlaItem]:
-    at = Place(
+    at = NicPosition(
         nic="h0/rail0", rail=rail, expected=expected, seen=seen, rails_there=frozenset(rails)
     )
     cabled, on_rail = check_places([at])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syntony.errors import ConfigError
 from syntony.model import US
 from syntony.model.sla import Latency, SlaRow, SlaStatus
-from syntony.sla.check import Place, check_latency, check_places, worst
+from syntony.sla.check import NicPosition, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, judge, peers_by_class
 from syntony.sla.subjects import FEW, FLEET, MAX_REASONS, troubles
 from syntony.sla.terms import Comparison, History, Objective, Terms, check_terms
@@ -200,7 +200,7 @@ def test_three_pairs_are_named_and_of_what_nobody_knows_why() -> None:
 
 
 def test_places_and_rails() -> None:
-    well = Place("h/r0", 0, "leaf0", "leaf0", frozenset({0, 1}))
+    well = NicPosition("h/r0", 0, "leaf0", "leaf0", frozenset({0, 1}))
     table = {
         well: (SlaStatus.OK, SlaStatus.OK),
         well._replace(seen=""): (SlaStatus.UNKNOWN, SlaStatus.UNKNOWN),

@@ -23,7 +23,7 @@ from syntony.store.minutes import (
     spans,
     summing,
 )
-from syntony.store.queries import HOURS, MARKS, MINUTE_NS, MINUTES, Span
+from syntony.store.queries import HOURS, MARKS, MINUTE_NS, MINUTES, WindowPart
 
 A, B, C = "a/n", "b/n", "c/n"
 HOUR = T0 // HOUR_NS + 1
@@ -205,7 +205,7 @@ def test_spans_are_the_window_cut_at_minutes_of_summed_hours(
             for hour in inside & hours:
                 share = min(part.last_ns, (hour + 1) * HOUR_NS) - max(part.first_ns, hour * HOUR_NS)
                 assert share < 2 * MINUTE_NS
-    assert spans(first_ns, last_ns, ()) == (Span(first_ns, last_ns),)
+    assert spans(first_ns, last_ns, ()) == (WindowPart(first_ns, last_ns),)
 
 
 NOW_NS = HOUR * HOUR_NS + 30 * MINUTE_NS + 11 * S
@@ -213,7 +213,7 @@ NOW_NS = HOUR * HOUR_NS + 30 * MINUTE_NS + 11 * S
 SINCE = (HOUR * HOUR_NS - HOUR_NS, NOW_NS)
 
 
-def of_seconds(parts: tuple[Span, ...]) -> int:
+def of_seconds(parts: tuple[WindowPart, ...]) -> int:
     """How much of a window is read from seconds, ns."""
     return sum(part.last_ns - part.first_ns for part in parts if not part.minutes)
 

@@ -8,7 +8,7 @@ from syntony.model import MS
 from syntony.model.paths import FourTuple
 from syntony.traffic.late_peers import BACK_NS, PEER_NS, late_until_ns
 from syntony.traffic.pair_timeouts import PairTimeouts
-from syntony.traffic.pairs import Answers, ConnectionProgress, Pair
+from syntony.traffic.pairs import ConnectionProgress, Pair, PairReplies
 
 NOW_NS = 10_000 * MS
 SINCE_NS = NOW_NS - 200 * MS
@@ -18,9 +18,9 @@ OTHERS: list[Pair] = [("n1", "10.1.0.2"), ("n0", "10.1.0.2"), ("n2", "10.2.0.2")
 
 def answered(
     ms: int, *, back_ms: int = 0, gap_ms: int = 0, host: str = "b", silent: bool = False
-) -> Answers:
+) -> PairReplies:
     """Last so long ago; after a silence of `gap_ms` that ended `back_ms` ago."""
-    return Answers(
+    return PairReplies(
         NOW_NS - ms * MS, 4, host, silent=silent, rtt_ns=MS, gap_ns=gap_ms * MS,
         steady_ns=NOW_NS - back_ms * MS if gap_ms else 0,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def answered(
         ([answered(190), answered(1, back_ms=20, gap_ms=100)], 80),
     ],
 )
-def test_until_when_a_silence_is_the_peers(others: list[Answers], more_ms: int | None) -> None:
+def test_until_when_a_silence_is_the_peers(others: list[PairReplies], more_ms: int | None) -> None:
     assert (BACK_NS, PEER_NS) == (250 * MS, 10 * MS)
     answers = dict(zip(OTHERS, others, strict=False))
     until_ns = late_until_ns(SILENT, "b", SINCE_NS, answers, NOW_NS)

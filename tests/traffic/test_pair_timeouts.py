@@ -15,10 +15,10 @@ from syntony.traffic.instructions import Cause
 from syntony.traffic.pair_timeouts import LONGEST_NS, SHORTEST_NS, PairTimeouts
 from syntony.traffic.pairs import (
     HANG_NS,
-    Answers,
     ConnectionProgress,
     LocalNic,
     Pair,
+    PairReplies,
     Reply,
     WatchedFlow,
 )
@@ -38,10 +38,10 @@ FIRST_MS = 45
 
 def answers(
     silent_ms: int, elsewhere_ms: int = 2, c_ms: int = 3, flows: int = 4
-) -> dict[Pair, Answers]:
+) -> dict[Pair, PairReplies]:
     ages = {TO_B: (silent_ms, "b"), TO_B_ELSEWHERE: (elsewhere_ms, "b"), TO_C: (c_ms, "c")}
     return {
-        pair: Answers(
+        pair: PairReplies(
             NOW_NS - age_ms * MS, flows, host, silent=age_ms > 8, unresponsive=age_ms > 20
         )
         for pair, (age_ms, host) in ages.items()
@@ -76,7 +76,7 @@ WAITING = {TO_B: [progress(60, 16)]}
         (answers(46, c_ms=31, flows=1), {TO_B, TO_C}),  # asked less often
     ],
 )
-def test_who_is_silent_while_data_wait(heard: dict[Pair, Answers], dead: set[Pair]) -> None:
+def test_who_is_silent_while_data_wait(heard: dict[Pair, PairReplies], dead: set[Pair]) -> None:
     assert set(PairTimeouts().dead(heard, WAITING, INTERVAL_NS, NOW_NS, no_more)) == dead
 
 
@@ -128,8 +128,8 @@ def look(
     """At one pair, from which the newest acknowledgement is as old as its newest answer."""
     at_ns = now_ns - silent_ms * MS
     heard = {
-        TO_B: Answers(at_ns, 4, "b", silent=True, unresponsive=silent_ms > 20, dying=dying),
-        TO_C: Answers(now_ns - MS, 4, "c"),
+        TO_B: PairReplies(at_ns, 4, "b", silent=True, unresponsive=silent_ms > 20, dying=dying),
+        TO_C: PairReplies(now_ns - MS, 4, "c"),
     }
     flows = {TO_B: [ConnectionProgress(FLOW, at_ns, 5 * MS, waits_ms * MS, streams=True)]}
     return set(silence.dead(heard, flows, INTERVAL_NS, now_ns, no_more))
@@ -336,10 +336,10 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
         waits_ms = now_ms - max(acked_ms, began_ms) if waits else 0
         now_ns = NOW_NS + now_ms * MS
         heard = {
-            TO_B: Answers(
+            TO_B: PairReplies(
                 now_ns - silent_ms * MS, 4, "b", silent=True, unresponsive=silent_ms > 20
             ),
-            TO_C: Answers(now_ns - MS, 4, "c"),
+            TO_C: PairReplies(now_ns - MS, 4, "c"),
         }
         flow = ConnectionProgress(
             FLOW, NOW_NS + acked_ms * MS, 50 * MS, waits_ms * MS, streams=True

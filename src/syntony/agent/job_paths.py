@@ -81,7 +81,6 @@ class JobPaths:
 
     @property
     def flows(self) -> tuple[ReportedFlow, ...]:
-        """The jobs' flows that the reactor reported last."""
         return self._flows
 
     def in_use(self) -> list[tuple[str, FourTuple]]:

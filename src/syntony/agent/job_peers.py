@@ -44,8 +44,6 @@ _R = TypeVar("_R")
 
 
 class Peer(NamedTuple, Generic[_P]):
-    """An admitted process."""
-
     process: Process
     connection: socket.socket
     pidfd: int
@@ -112,7 +110,6 @@ class JobPeers(abc.ABC, Generic[_P]):
 
     @property
     def processes(self) -> int:
-        """How many are connected."""
         return len(self._peers)
 
     @abc.abstractmethod

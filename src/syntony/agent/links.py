@@ -371,7 +371,6 @@ def _counter_columns(host: str, counters: Iterable[CounterRow], behind_ns: int) 
 
 
 def _columns(table: Table, rows: list[tuple[Any, ...]]) -> Columns | None:
-    """Rows transposed to the table's columns."""
     if not rows:
         return None
     columns: dict[str, Any] = {}

@@ -123,13 +123,11 @@ def _put_verbs(sheet: Sheet, state: ReactorState) -> None:
 
 
 def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
-    """Parts of the agent, one series each."""
     for part in parts:
         sheet.put("agent_part_up", float(part.state is PartState.RUNNING), part=part.name)
 
 
 def _put_jobs(sheet: Sheet, state: ReactorState) -> None:
-    """Processes at the jobs' socket."""
     jobs = state.jobs
     _put_admissions(sheet, "job_processes", jobs.processes, jobs.connected, state.report.refused)
     for field in Malformed:
@@ -141,7 +139,6 @@ def _put_jobs(sheet: Sheet, state: ReactorState) -> None:
 
 
 def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
-    """Processes at the socket for queue pairs, and what they report."""
     _put_admissions(sheet, "queue_pair_processes", at.processes, at.connected, at.refused())
     sheet.put("queue_pairs", at.queue_pairs)
     sheet.put("queue_pairs_left_out", at.left_out)
@@ -170,7 +167,6 @@ def put_takeovers(sheet: Sheet, at: TakeoverSocket) -> None:
 
 
 def put_segments(sheet: Sheet, sampler: SegmentSampler) -> None:
-    """Segments of jobs' flows."""
     sheet.put("segment_flows", sampler.flows)
     sheet.put("segment_flows_left_out", sampler.left_out)
     sheet.put("segments_sampled_total", sampler.sampled)
@@ -239,7 +235,6 @@ def _subflows(report: PathsReport) -> dict[str, int]:
 
 
 def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:
-    """Ports, their counters, their modules."""
     for port in ports:
         snapshot, nic = port.snapshot, port.snapshot.name
         role = str(snapshot.role)

@@ -103,7 +103,6 @@ class Parts:
             return None
 
     def has(self, name: str) -> bool:
-        """Whether there is such a part."""
         return name in self._parts
 
     def is_running(self, name: str) -> bool:

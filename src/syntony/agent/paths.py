@@ -209,7 +209,6 @@ class PathTracer:
         }
 
     def close(self) -> None:
-        """Stop tracing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -63,7 +63,6 @@ class _Sampled:
         """The power of outgoing bytes in the previous interval, if it was larger."""
 
     def adapt(self, flow: ReportedFlow) -> None:
-        """Adapt to its current rate."""
         self.flow, self.coarser = flow, self.shifts[0]
         self.shifts = [
             shift_for(bps, before)
@@ -212,7 +211,6 @@ class SegmentSampler:
         return _Stamps(found.tobytes(), shift)
 
     def _sample(self, flows: Sequence[ReportedFlow]) -> None:
-        """From now on sample the fastest of these."""
         known = [each for each in flows if each.traced and each.windows]
         known.sort(key=lambda each: -(each.tx_bps + each.rx_bps))
         self.flows, self.left_out = len(known[:MAX_FLOWS]), len(known[MAX_FLOWS:])
@@ -287,7 +285,6 @@ def sampled_bytes(rows: NDArray[np.void], shift: int) -> NDArray[np.void]:
 
 
 def _keys(flow: FourTuple) -> tuple[bytes, bytes]:
-    """Keys of outgoing and incoming segments."""
     local, remote = packed(flow.local), packed(flow.remote)
     return (
         KEY.pack(local, remote, flow.local_port, flow.remote_port, 1),

@@ -66,7 +66,6 @@ class Stream:
         self._assembler = Assembler()
 
     def opening(self, hello: Hello) -> bytes:
-        """The first message."""
         return encode(
             msgspec.structs.replace(hello, epoch=self._fence.highest, backlog=self.delivery.backlog)
         )

@@ -78,8 +78,6 @@ def reason_class(reason: str) -> str:
 
 
 class _Inbox:
-    """The messages of one coordinator."""
-
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 

@@ -63,7 +63,7 @@ Report = (
 )  # fmt: skip
 
 
-class AuditReports:
+class UnsentAuditReports:
     """Reports of audits until they are sent, and sent again. The newest few are kept."""
 
     def __init__(self) -> None:
@@ -74,7 +74,6 @@ class AuditReports:
         return bool(self._waiting)
 
     def add(self, report: AuditReport) -> None:
-        """A report is ready to be sent."""
         self._waiting.append(report)
 
     def take(self, now_ns: int) -> list[AuditReport]:
@@ -118,7 +117,7 @@ class Uplink:
         self._options = channel_options(several=self._dialling.several)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
-        self._audits = AuditReports()
+        self._audits = UnsentAuditReports()
         self._gathering = self._gathered = self._released = False
         self._link: _ControllerStream | None = None
         self._closing = False
@@ -132,7 +131,6 @@ class Uplink:
         self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -350,8 +348,6 @@ class Uplink:
 
 
 class _ControllerStream:
-    """One gRPC stream and its state."""
-
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
         self._uplink = uplink
         self.stream = uplink._stream = Stream(uplink._spool, uplink._fence, uplink._stream)

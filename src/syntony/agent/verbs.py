@@ -41,8 +41,6 @@ ABSENT_NS = 10 * S
 
 
 class VerbsStatus(NamedTuple):
-    """State of the plane."""
-
     parts: tuple[PartStatus, ...] = ()
     layers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
     """NIC → ``roce`` or ``infiniband``, for those that are or were attached."""
@@ -149,7 +147,6 @@ class VerbsPlane:
         return self._engine.drain().tobytes()
 
     def status(self) -> VerbsStatus:
-        """The current state."""
         if self._engine is None or not self._layers:
             return VerbsStatus(parts=self._part_statuses)
         return VerbsStatus(

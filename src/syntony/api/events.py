@@ -97,7 +97,6 @@ class Events(ABC):
 
     @property
     def viewers(self) -> int:
-        """Open streams."""
         return len(self._viewers)
 
     def join(self, last_id: str) -> Viewer:
@@ -120,7 +119,6 @@ class Events(ABC):
             self._has_viewers.clear()
 
     def close(self) -> None:
-        """End every stream."""
         for viewer in self._viewers:
             viewer.end()
 

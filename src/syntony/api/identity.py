@@ -58,7 +58,6 @@ class RateLimiter:
         return 0 if left >= 1 else max(1, round((1 - left) / self._rate_per_ns))
 
     def count(self, key: str, now_ns: int) -> None:
-        """`key` has done it once."""
         left = self._left(key, now_ns)
         self._buckets[key] = (max(left - 1, 0.0), now_ns)
         self._buckets.move_to_end(key)
@@ -78,7 +77,6 @@ class Authenticated(NamedTuple):
     """The secret of the session; empty: no session."""
 
     def view(self) -> SessionView:
-        """The caller's own view of itself."""
         role, name = self.caller.identity
         expires_ns = self.access.expires_ns if self.access else 0
         if self.caller.certificate is not None:

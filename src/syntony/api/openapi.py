@@ -51,16 +51,37 @@ def document() -> bytes:
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES.values():
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, of, components)
-    paths[SESSION] = _session(of)
-    paths[OIDC] = {"get": _offer(of)}
+    session = {JSON: {"schema": of[SessionView]}}
+    paths[SESSION] = {
+        "get": _plain("session", "Who the caller is to the API.", session),
+        "post": _before_login(
+            "begin-session", "Exchange a token for a browser's session.", of[SessionView],
+            of[SessionRequest],
+        ),
+        "delete": _plain("end-session", f"End the session; needs the header {CSRF}.", None),
+    }  # fmt: skip
+    paths[OIDC] = {
+        "get": _before_login(
+            "oidc", "Whether the login page offers an identity provider.", of[OidcView]
+        )
+    }
     for path, name, summary in (
         (OIDC_LOGIN, "begin-oidc-login", "Send a browser to the identity provider."),
         (OIDC_CALLBACK, "end-oidc-login", "The provider has sent it back; begins a session."),
         (OIDC_LOGOUT, "oidc-logout", "Send a browser to end its login at the provider, too."),
     ):
         paths[path] = {"get": _for_browsers(name, summary)}
-    paths[OIDC_DEVICE] = {"post": _device_login(of)}
-    paths[OIDC_DEVICE_TOKEN] = {"post": _device_token(of)}
+    paths[OIDC_DEVICE] = {
+        "post": _before_login(
+            "begin-device-login", "Begin a login that is finished in a browser.", of[DeviceLogin]
+        )
+    }
+    paths[OIDC_DEVICE_TOKEN] = {
+        "post": _before_login(
+            "device-token", "The token of a login by device, once it is finished.",
+            of[DeviceToken], of[DeviceTokenRequest],
+        )
+    }  # fmt: skip
     paths[EVENTS] = {"get": _events()}
     paths[OPENAPI] = {"get": _plain("openapi", "This document.", {JSON: {"schema": {}}})}
     answered = msgspec.json.encode([paths, components])
@@ -139,37 +160,14 @@ def _paging() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _session(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {JSON: {"schema": of[SessionView]}}
-    token = _plain("begin-session", "Exchange a token for a browser's session.", answer)
-    token["requestBody"] = {
-        "required": True, "content": {JSON: {"schema": of[SessionRequest]}}
-    }  # fmt: skip
-    token["security"] = []
-    return {
-        "get": _plain("session", "Who the caller is to the API.", answer),
-        "post": token,
-        "delete": _plain("end-session", f"End the session; needs the header {CSRF}.", None),
-    }
-
-
-def _offer(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {JSON: {"schema": of[OidcView]}}
-    found = _plain("oidc", "Whether the login page offers an identity provider.", answer)
-    return found | {"security": []}
-
-
-def _device_login(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {JSON: {"schema": of[DeviceLogin]}}
-    found = _plain("begin-device-login", "Begin a login that is finished in a browser.", answer)
-    return found | {"security": []}
-
-
-def _device_token(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {JSON: {"schema": of[DeviceToken]}}
-    found = _plain("device-token", "The token of a login by device, once it is finished.", answer)
-    body = {"required": True, "content": {JSON: {"schema": of[DeviceTokenRequest]}}}
-    return found | {"security": [], "requestBody": body}
+def _before_login(
+    name: str, summary: str, answer: dict[str, Any], body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """An operation without credentials; schemas of its answer and of its body, if it has one."""
+    found = _plain(name, summary, {JSON: {"schema": answer}}) | {"security": []}
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    return found
 
 
 def _for_browsers(name: str, summary: str) -> dict[str, Any]:

@@ -71,7 +71,6 @@ class ProblemError(Exception):
 
 
 def problem_of(error: SyntonyError) -> ProblemError:
-    """The problem that a client gets for an error."""
     reason = ProblemType.INVALID
     for kind, named in (
         (DeniedError, ProblemType.DENIED),

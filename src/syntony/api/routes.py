@@ -27,7 +27,6 @@ class Route(NamedTuple):
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Roles that may make it."""
         return self.question.roles
 
 

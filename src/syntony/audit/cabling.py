@@ -257,7 +257,6 @@ class Cabling:
 
     @cached_property
     def nics(self) -> frozenset[str]:
-        """Names of NICs and hosts."""
         return frozenset(self.topology.of_kind(ComponentKind.NIC, ComponentKind.HOST))
 
     def _both_ways(self) -> Iterator[tuple[_End, _End]]:

@@ -26,7 +26,7 @@ class UnreadableError(FactError):
     """
 
 
-class SilentError(UnreadableError):
+class ProgramTimeoutError(UnreadableError):
     """A program did not answer in time: it, or the driver below it, hangs."""
 
 

@@ -30,7 +30,6 @@ class Gid(NamedTuple):
 
     @property
     def ipv4(self) -> ipaddress.IPv4Address | None:
-        """The IPv4 address that it stands for."""
         return self.address.ipv4_mapped
 
     @property

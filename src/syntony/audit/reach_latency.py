@@ -34,7 +34,6 @@ class DirectionDelay(NamedTuple):
 
 
 def _routers(survey: Survey) -> dict[Pair, int]:
-    """Number of routers of every pair that answered."""
     return {each.pair: each.hops for each in survey.seen if each.answered}
 
 

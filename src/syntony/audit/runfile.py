@@ -17,8 +17,6 @@ FORMAT = "syntony-audit-1"
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was about."""
-
     format: str = FORMAT
     taken_ns: int
     """When it began, UTC."""

@@ -77,8 +77,6 @@ class HostRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
-
     roles: dict[str, HostRole] = {}
     checks: dict[str, dict[str, Any]] = {}
     """Check → its limits."""

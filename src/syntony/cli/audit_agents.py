@@ -50,7 +50,6 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
 
 
 def _hosts(target: FleetTarget) -> tuple[str, ...]:
-    """Every host that has an agent, and every host of a lab."""
     expected = lab_hosts(target)
 
     def all_attached(fleet: Fleet) -> bool:

@@ -268,7 +268,6 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
 
 
 def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
-    """The error for an unknown clock, with the nearest name."""
     names = sorted(known)
     if not names:
         return UsageError(f"no clock {node!r}: no clock is known yet")

@@ -67,7 +67,6 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
 
 
 def _print_notes(result: WindowResult, duplicates: int) -> None:
-    """Print what the table does not show."""
     if duplicates:
         messages.print(f"{duplicates:,} repeated rows were dropped", style="dim")
     islands = _islands(result)

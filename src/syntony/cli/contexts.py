@@ -33,8 +33,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's contents."""
-
     current: str = ""
     """Empty: none is in use."""
     contexts: dict[str, Context] = {}

@@ -342,7 +342,6 @@ def _only_over_tcp(given: dict[str, object]) -> None:
 
 
 def _lasting(times: T, before: str | None, after: str | None) -> T:
-    """The times of a drill, with those given replaced."""
     asked = {"before": before, "after": after}
     given = {f"{k}_ns": positive(f"--{k}", text) for k, text in asked.items() if text is not None}
     return msgspec.structs.replace(times, **given)

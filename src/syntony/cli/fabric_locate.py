@@ -56,7 +56,6 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
 
 
 def show_findings(findings: tuple[Finding, ...]) -> None:
-    """Print findings for people."""
     if not findings:
         console.print("no part is found at fault")
         return

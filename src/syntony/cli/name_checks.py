@@ -28,7 +28,6 @@ def check_hosts(target: FleetTarget, *hosts: str) -> None:
 
 
 def unknown_host(host: str, known: set[str]) -> UsageError:
-    """The error for a host without an agent."""
     return UsageError(
         f"no agent of {host!r} has attached to the controller{did_you_mean(host, known)}"
     )

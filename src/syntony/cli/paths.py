@@ -105,7 +105,6 @@ def _idle(flow: ProcessFlowView) -> lazy_rich.Text:
 
 
 def _remark(host: HostPaths) -> None:
-    """A note on a host, for the table."""
     if host.report.left_out:
         messages.print(f"{host.host}: {host.report.left_out} more connections are not shown")
     if host.age_ns > _STALE_NS:

@@ -146,7 +146,6 @@ def _matrix(target: FleetTarget, plane: Plane, window_ns: int) -> Matrix:
 
 
 def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
-    """Whether there are cells, of each of these hosts."""
     return bool(cells) and hosts <= {NicRef.parse(cell.src).host for cell in cells}
 
 

@@ -23,8 +23,6 @@ LEAST_SECRET, MOST_PORT = 32, 65_535
 
 
 class Protection(NamedTuple):
-    """The options given."""
-
     spares: int
     events: Path | None
     listen: str | None

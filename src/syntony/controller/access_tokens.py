@@ -37,8 +37,6 @@ _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
 
 class BrowserSession(NamedTuple):
-    """A browser's new session."""
-
     secret: str
     access: ApiSecret
 

@@ -232,7 +232,6 @@ class AgentHub:
         return self._sessions.get(session.host) is session
 
     def gateways(self) -> GatewayLinks:
-        """The handler of gateways' streams."""
         return self._services.gateways
 
     def api(self) -> RelayedApi:

@@ -57,7 +57,6 @@ class ApiHub(NamedTuple):
 
     @property
     def access(self) -> AccessControl:
-        """Tokens and sessions."""
         return self.services.access
 
     def refusal(self, certificate: Certificate) -> str:

@@ -67,8 +67,6 @@ class BatchPiece(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """One batch as received."""
-
     batch: Batch
     host: str
     stream: str

@@ -41,8 +41,6 @@ class AddressOwners(msgspec.Struct, frozen=True):
 
 
 class Member:
-    """One host and its state."""
-
     def __init__(self, hello: Hello) -> None:
         self.attach(hello)
         self.has_rdma = False
@@ -73,7 +71,6 @@ class Member:
         self.connected = True
 
     def count(self, outcome: BatchOutcome) -> None:
-        """Count the result of one of its batches."""
         self.batches += 1
         self.dropped = outcome.dropped
         if outcome.refused:
@@ -219,7 +216,6 @@ class Fleet:
         }
 
     def is_clock(self, node: str) -> bool:
-        """Whether a member of the fleet has a clock with that name."""
         member = self.members.get(host_of(node))
         return member is not None and node in member.clocks
 

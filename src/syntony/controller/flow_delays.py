@@ -29,8 +29,6 @@ Key = tuple[str, str, Links]
 
 
 class DelaySecond(NamedTuple):
-    """Delays of all probes on one path in one second."""
-
     at_ns: int
     """The second's end, fleet time."""
     p50_ns: int
@@ -38,8 +36,6 @@ class DelaySecond(NamedTuple):
 
 
 class ProbeSecond(NamedTuple):
-    """One probe flow's delays in one direction in one second."""
-
     src: str
     dst: str
     links: Links

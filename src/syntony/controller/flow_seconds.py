@@ -120,8 +120,6 @@ class _DirectionRows(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """The places of the rows of a second."""
-
     fields: Ints
     """Input of `FlowSeconds._flows_of`."""
     there: _DirectionRows

@@ -129,7 +129,6 @@ class Gateway:
 
     @property
     def agents(self) -> int:
-        """Number of attached agents."""
         return len(self._sessions)
 
     def fleet_now(self) -> int | None:
@@ -226,7 +225,6 @@ class Gateway:
         _log.info("agent attached host=%s version=%s", host, hello.version)
 
     async def batch(self, session: AgentSession, batch: Batch) -> None:
-        """Rows of an agent."""
         if self._current(session) is None:
             return
         queued = await self.ingest.put(session.source, batch)
@@ -239,7 +237,6 @@ class Gateway:
             self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
     def detached(self, session: AgentSession) -> None:
-        """A stream ended."""
         if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
             self.ingest.leave(session.source)

@@ -33,7 +33,6 @@ class GatewayApiHub(NamedTuple):
 
     @property
     def access(self) -> ReplicatedAccess:
-        """Tokens and sessions."""
         return self.gateway.access
 
     @property

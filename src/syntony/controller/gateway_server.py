@@ -150,8 +150,6 @@ class GatewayServer:
 
 
 class _Exporter(NamedTuple):
-    """A gateway's metrics for Prometheus."""
-
     gateway: Gateway
     certificate: ServerCertificate
 

@@ -78,7 +78,6 @@ class AttachedGateway:
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
     def note_message(self) -> None:
-        """Record that the gateway sent a message."""
         self.ever_connected = True
         self._last_reports.received(self._subject)
 
@@ -300,7 +299,6 @@ class _Link:
         return len(self._streams)
 
     def post(self, message: FleetNow | Revocations | AccessNews) -> None:
-        """Send a message to the gateway itself."""
         self._writer.post(message)
 
     def send_revocations(self, revocations: Revocations) -> None:

@@ -128,7 +128,6 @@ class BatchOutcome(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing of it was stored."""
         return self.newest_ns == 0
 
 

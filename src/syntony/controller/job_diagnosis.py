@@ -47,8 +47,6 @@ JOB_RESULTS = ("judged", "failed", "too-large", "too-slow")
 
 
 class _LastVerdict(NamedTuple):
-    """The last verdict on one running job."""
-
     at_ns: int
     """Monotonic."""
     result: JobResult

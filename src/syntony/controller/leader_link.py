@@ -40,8 +40,6 @@ one."""
 
 
 class Call(Protocol):
-    """A stream to one controller."""
-
     async def write(self, data: bytes) -> None:
         """Send; waits while the peer does not read."""
 

@@ -109,7 +109,6 @@ class LocateLoop:
         """Inputs of `_homes`: the book's version, and what was reported."""
 
     def due(self, last: int) -> bool:
-        """Whether `step` has work."""
         return self._next_second is None or self._next_second <= last
 
     def step(

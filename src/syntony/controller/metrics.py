@@ -49,15 +49,11 @@ PATIENCE_S = 4.0
 
 
 class MetricsSource(Protocol):
-    """A process that exports metrics."""
-
     async def sheet(self) -> Sheet:
         """One page; on the event loop."""
 
 
 class Exporter(NamedTuple):
-    """All metrics of the controller."""
-
     services: Services
     last_reports: LastReports
     ingest: Ingest
@@ -113,7 +109,6 @@ def _page(
 
 
 def new_sheet(role: str = "controller") -> Sheet:
-    """With the metrics of every process."""
     sheet = Sheet({"role": role, "host": ""})
     put_process(sheet)
     sheet.put("open_files", descriptors.count_open())
@@ -156,7 +151,6 @@ def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None) -> None:
 
 
 def put_ingest(sheet: Sheet, ingest: Ingest) -> None:
-    """The queue into the store."""
     sheet.put("ingest_queued_bytes", ingest.queued_bytes)
     sheet.put("ingest_queue_limit_bytes", MAX_QUEUED_BYTES)
     sheet.put("ingest_own_tables_shed_total", ingest.local_shed)
@@ -265,7 +259,6 @@ def put_identities(sheet: Sheet, membership: EnrolmentService, leadership: Leade
 
 
 def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
-    """Write the metrics of the expected gateways."""
     for each in gateways.statuses():
         if each.left:
             continue
@@ -275,7 +268,6 @@ def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
 
 
 def put_incidents(sheet: Sheet, service: IncidentService) -> None:
-    """Incidents and the messages about them."""
     live = service.live()
     states = Counter((each.rule, each.severity.value, _state(each)) for each in live)
     for (rule, severity, state), count in states.items():

@@ -80,8 +80,6 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NotifyResult(NamedTuple):
-    """Result of one delivery attempt."""
-
     taken: bool
     hopeless: bool
     """Whether the receiver will never accept this message."""

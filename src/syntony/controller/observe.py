@@ -269,7 +269,6 @@ def _source(link: str) -> str:
 
 
 def subject_of(found: Finding) -> str:
-    """The subject of a finding's observation."""
     return OR.join(suspected(found))
 
 

@@ -82,7 +82,6 @@ def _known_ports(
 
 
 def _all_down(ports: Sequence[LinkStatus]) -> bool:
-    """Whether all ports are down, of enough hosts."""
     hosts = {host_of(port.nic) for port in ports}
     return len(hosts) >= WORTH_JOINING and all(each.state != PortState.ACTIVE for each in ports)
 

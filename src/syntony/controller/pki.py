@@ -109,7 +109,6 @@ class Authority(NamedTuple):
 
     @property
     def pem(self) -> bytes:
-        """The CA's certificate."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property

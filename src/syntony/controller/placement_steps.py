@@ -39,7 +39,6 @@ class PlacementSteps:
         self._put_local, self._send = put_local, send
 
     async def read_paths(self) -> None:
-        """Read newly learnt paths."""
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return

@@ -61,8 +61,6 @@ they were late."""
 
 
 class Decided(NamedTuple):
-    """Result of one step."""
-
     orders: dict[str, Moves]
     """By host."""
     rows: list[BatchPiece]

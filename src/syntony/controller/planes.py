@@ -33,8 +33,6 @@ METRICS = frozenset({VERBS_LOSS, UDP_LOSS, DELAY, ABSENT})
 
 
 class PlaneComparison(NamedTuple):
-    """Result of one evaluation."""
-
     compared: frozenset[Place]
     """Directions in a class with data of both planes."""
     differ: tuple[Disagreement, ...]

@@ -50,7 +50,6 @@ class Probed(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows of all batches."""
         return len(self.values[VALUES[self.table][0]])
 
     def chosen(self, places: Sequence[int]) -> Probed:

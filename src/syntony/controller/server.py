@@ -345,7 +345,6 @@ class Controller:
     # --- loops ---
 
     def _stored(self, outcomes: list[BatchOutcome], pieces: list[BatchPiece]) -> None:
-        """Batches that this controller stored."""
         self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:

@@ -15,7 +15,7 @@ from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
 from syntony.model.names import did_you_mean, host_of
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
-from syntony.sla.check import Place, check_latency, check_places, worst
+from syntony.sla.check import NicPosition, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
 from syntony.sla.terms import Terms
 from syntony.store import Store
@@ -154,13 +154,13 @@ class SlaService:
         crossing = self._locating.crossings()
         return {pair: class_of(crossed.switches) for pair, crossed in crossing.items()}
 
-    def _places(self, nics: Iterable[str]) -> list[Place]:
+    def _places(self, nics: Iterable[str]) -> list[NicPosition]:
         seen, rails = self._locating.first_switches(), self._rails()
         there: dict[str, dict[str, int]] = {}
         for nic, switch in seen.items():
             there.setdefault(switch, {})[nic] = rails.get(nic, -1)
         return [
-            Place(
+            NicPosition(
                 nic=nic,
                 rail=rails.get(nic, -1),
                 expected=self._locating.cabled_to(nic),

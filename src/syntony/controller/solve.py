@@ -84,7 +84,6 @@ class SolveLoop:
         self._waiting[host] = (self._newest[host], tuple(utc))
 
     def edges(self) -> tuple[Edge, ...]:
-        """The last edges of every agent."""
         return tuple(edge for _, edges in sorted(self._newest.items()) for edge in edges)
 
     def inherit(self, memory: FleetMemory) -> None:

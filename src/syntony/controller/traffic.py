@@ -154,7 +154,6 @@ class TrafficService:
                 _log.warning("traffic control stopped, order now recorded")
 
     def paths(self, query: ConnectionsQuery, now_ns: int) -> FleetConnections:
-        """Connections of one job or host, or of all."""
         return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
 
     def flows(self, now_ns: int) -> list[QueueFlow]:

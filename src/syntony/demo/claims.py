@@ -41,7 +41,7 @@ class ActReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the act could not run here; empty if it ran."""
 
 
-class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
+class ClockError(msgspec.Struct, frozen=True, kw_only=True):
     """One host's clock error against the truth, at one instant."""
 
     host: str
@@ -66,7 +66,7 @@ def converged(timelines: Sequence[Timeline], hosts: Collection[str]) -> bool:
     )
 
 
-def clock_claims(samples: Sequence[Sequence[ClockTruth]]) -> tuple[DemoClaim, ...]:
+def clock_claims(samples: Sequence[Sequence[ClockError]]) -> tuple[DemoClaim, ...]:
     """Claims on the errors of all hosts, sampled several times."""
     errors = np.array([abs(truth.error_ns) for sample in samples for truth in sample])
     ratios = np.array(

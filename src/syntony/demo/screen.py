@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from syntony.demo.claims import ActReport, ClockTruth
+from syntony.demo.claims import ActReport, ClockError
 from syntony.model import format_ns
 from syntony.view.heatmap import heatmap
 from syntony.wire.probes import MatrixCell
@@ -29,7 +29,7 @@ class FleetScene(msgspec.Struct, frozen=True, kw_only=True):
     rows_stored: int
     dropped: int
     cells: tuple[MatrixCell, ...]
-    truths: tuple[ClockTruth, ...]
+    truths: tuple[ClockError, ...]
 
 
 class Screen:
@@ -108,14 +108,14 @@ def summary(reports: Sequence[ActReport], seconds: float) -> RenderableType:
     return Panel(table, title=title, title_align="left", border_style=style, expand=False)
 
 
-def _clock_line(truths: Sequence[ClockTruth]) -> str:
+def _clock_line(truths: Sequence[ClockError]) -> str:
     if not truths:
         return "clocks [b]not known yet[/]"
     worst = max(abs(truth.error_ns) for truth in truths)
     return f"worst clock error against truth [b]{format_ns(worst)}[/]"
 
 
-def _clock_errors(truths: Sequence[ClockTruth]) -> Text:
+def _clock_errors(truths: Sequence[ClockError]) -> Text:
     if not truths:
         return Text()
     text = Text("clock error ± 1-sigma:", style="dim")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from syntony.controller.client import ask
-from syntony.demo.claims import ClockTruth
+from syntony.demo.claims import ClockError
 from syntony.demo.screen import FleetScene, Screen
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
@@ -78,15 +78,15 @@ class Stage:
             raise RemoteError(f"the controller has no timeline of {truth.host}")
         return line.to_fleet_ns(truth.at_ns + truth.offset_ns)
 
-    def truths(self) -> tuple[ClockTruth, ...]:
+    def truths(self) -> tuple[ClockError, ...]:
         """The error of every estimated clock; hosts without an estimate are left out."""
         return tuple(
-            ClockTruth(host=truth.host, error_ns=truth.error_ns, clk_err_ns=truth.clk_err_ns)
+            ClockError(host=truth.host, error_ns=truth.error_ns, clk_err_ns=truth.clk_err_ns)
             for truth in self.lab.truth()
             if truth.error_ns is not None and truth.clk_err_ns
         )
 
-    def watch(self, for_ns: int) -> list[tuple[ClockTruth, ...]]:
+    def watch(self, for_ns: int) -> list[tuple[ClockError, ...]]:
         """Show the fleet for a while, once a second; return the clock errors."""
         samples = []
         until_ns = time.monotonic_ns() + for_ns

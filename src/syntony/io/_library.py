@@ -62,7 +62,6 @@ def _pointer(element: str) -> Any:
 
 
 def text_of(characters: Any) -> str:
-    """A C string."""
     raw = ffi.string(characters)
     return raw if isinstance(raw, str) else raw.decode()
 

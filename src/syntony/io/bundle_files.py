@@ -119,7 +119,6 @@ def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
-    """The Arrow type of a column of the schema."""
     import pyarrow as pa
 
     return {

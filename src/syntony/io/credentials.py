@@ -108,7 +108,6 @@ def store_credentials(files: TlsFiles, certificate: bytes, key: bytes) -> None:
 
 
 def fits(certificate: bytes, key: bytes) -> bool:
-    """Whether this certificate is of this private key."""
     try:
         loaded = serialization.load_pem_private_key(key, password=None)
         return x509.load_pem_x509_certificate(certificate).public_key() == loaded.public_key()

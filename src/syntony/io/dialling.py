@@ -62,7 +62,6 @@ class ControllerDialer:
 
     @property
     def controller(self) -> str:
-        """The controller to connect to now."""
         return self._controllers[0]
 
     def next_controller(self, now_ns: int, *, established: bool) -> None:

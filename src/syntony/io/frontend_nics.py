@@ -24,8 +24,6 @@ _MAX_BYTES = 1 << 16
 
 
 class FrontendNics(NamedTuple):
-    """Names of interfaces."""
-
     default: frozenset[str] | None
     """Those that carry a default route, whatever is built on them; None: no table can be read."""
     storage: frozenset[str]

@@ -47,7 +47,6 @@ class KernelLog(Closing):
         return found
 
     def close(self) -> None:
-        """Stop reading."""
         os.close(self._file)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import http
 import json
 import os
 import ssl
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from syntony.errors import MissingError, RemoteError
+from syntony.io.http_request import ERRORS, http_request
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 STRATEGIC, MERGE = "application/strategic-merge-patch+json", "application/merge-patch+json"
 """Kinds of patches: by Kubernetes' merge keys, and RFC 7386."""
-TIMEOUT_S = 10.0
-_CONFLICT = 409
+MAX_ANSWER_BYTES = 64 << 20
 
 
 class ConflictError(RemoteError):
@@ -50,7 +50,7 @@ class KubernetesApi:
 
     def get(self, path: str) -> dict[str, Any]:
         """An object or a list. Raises `RemoteError`: refused, or no answer."""
-        return self._request("GET", path, None, {})
+        return self._request("GET", path, b"", {})
 
     def patch(self, path: str, body: dict[str, Any], kind: str) -> dict[str, Any]:
         """Change an object; the object afterwards.
@@ -62,28 +62,24 @@ class KubernetesApi:
         return self._request("PATCH", path, json.dumps(body).encode(), {"Content-Type": kind})
 
     def _request(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
     ) -> dict[str, Any]:
         what = f"{method} {path} at {self._host}:{self._port}"
-        connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=TIMEOUT_S, context=self._tls
-        )
         try:
             token = (self._account / "token").read_text(encoding="ascii").strip()
             headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", **headers}
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-        except (OSError, http.client.HTTPException) as error:
+            url = f"https://{self._host}:{self._port}{path}"
+            answer = http_request(
+                method, url, body, headers, most_bytes=MAX_ANSWER_BYTES, tls=self._tls
+            )
+        except ERRORS as error:
             raise RemoteError(f"{what}: {error}") from error
-        finally:
-            connection.close()
-        if answer.status == _CONFLICT:
-            raise ConflictError(f"{what}: {_message(data)}")
+        if answer.status == http.HTTPStatus.CONFLICT:
+            raise ConflictError(f"{what}: {_message(answer.body)}")
         if answer.status // 100 != 2:
-            raise RemoteError(f"{what}: {answer.status}: {_message(data)}")
+            raise RemoteError(f"{what}: {answer.status}: {_message(answer.body)}")
         try:
-            found = json.loads(data)
+            found = json.loads(answer.body)
         except ValueError as error:
             raise RemoteError(f"{what}: an answer that is not JSON") from error
         if not isinstance(found, dict):

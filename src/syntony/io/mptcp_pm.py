@@ -317,7 +317,6 @@ class UserspaceManagement:
             ) from error
 
     def release(self) -> None:
-        """Restore the setting."""
         self._write(self._before)
 
     def _write(self, value: str) -> None:

@@ -32,7 +32,6 @@ class NetlinkMessage(NamedTuple):
 
 
 def request(kind: int, flags: int, seq: int, payload: bytes) -> bytes:
-    """A message to the kernel."""
     return HEADER.pack(HEADER.size + len(payload), kind, NLM_F_REQUEST | flags, seq, 0) + payload
 
 

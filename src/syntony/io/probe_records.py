@@ -20,8 +20,6 @@ LIVENESS = dtype_of("syn_liveness_event")
 
 
 class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One watched path now."""
-
     flow_id: int
     alive: bool | None
     """None: not yet known."""

@@ -60,7 +60,6 @@ class Quoted(NamedTuple):
 
 
 def is_ipv6(address: str) -> bool:
-    """Whether an address is written as IPv6, else as IPv4."""
     return ":" in address
 
 

@@ -35,12 +35,10 @@ class DaemonSpec(msgspec.Struct, frozen=True):
 
 
 def telemetry_name(host: str) -> str:
-    """Name of the telemetry process of a host's agent."""
     return f"agent-{host}"
 
 
 def reactor_name(host: str) -> str:
-    """Name of the reactor process of a host's agent."""
     return f"reactor-{host}"
 
 

@@ -55,8 +55,6 @@ class LinkKind(enum.StrEnum):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """One end of a link."""
-
     node: str
     name: str
     index: int
@@ -87,8 +85,6 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class LabPlan(msgspec.Struct, frozen=True):
-    """A whole fabric."""
-
     spec: FabricSpec
     hosts: tuple[str, ...]
     leaves: tuple[str, ...]

@@ -75,7 +75,6 @@ def gateway_name(number: int) -> str:
 
 
 def is_gateway(name: str) -> bool:
-    """Whether this can name a gateway."""
     return name.startswith(_GATEWAY) and name.removeprefix(_GATEWAY).isdecimal()
 
 

@@ -58,8 +58,6 @@ class Side(enum.StrEnum):
 
 
 class LinkCounter(NamedTuple):
-    """One row of the table."""
-
     name: str
     """As the file or the driver's string names it. ``N`` stands for a priority 0–7."""
     source: CounterSource

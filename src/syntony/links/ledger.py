@@ -31,8 +31,6 @@ class PortReading(NamedTuple):
 
 
 class PortChange(NamedTuple):
-    """A change of a port's state or speed."""
-
     at_ns: int
     before: PortState
     after: PortState
@@ -51,7 +49,6 @@ class PortMachine:
 
     @property
     def state(self) -> PortState:
-        """The last reported state."""
         return self._reported.state if self._reported else PortState.UNKNOWN
 
     def take(self, at_ns: int, reading: PortReading) -> PortChange | None:
@@ -219,7 +216,6 @@ class LinkLedger:
         )
 
     def snapshots(self) -> tuple[PortSnapshot, ...]:
-        """The last reading of every port."""
         return tuple(port.snapshot for port in self._ports.values() if port.snapshot is not None)
 
     def total_flaps(self, port: str) -> int:

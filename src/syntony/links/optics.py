@@ -36,8 +36,6 @@ class Lane(NamedTuple):
 
 
 class ModuleIdentity(NamedTuple):
-    """Who made it."""
-
     kind: str
     vendor: str
     part: str
@@ -56,8 +54,6 @@ class Module(NamedTuple):
 
 
 class Eeprom(NamedTuple):
-    """Contents of a module's EEPROM."""
-
     base: bytes
     """The first 256 bytes: lower memory and upper page 00h; for SFP, all of A0h."""
     pages: Mapping[int, bytes]

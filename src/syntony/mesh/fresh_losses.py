@@ -37,7 +37,7 @@ def second_of(at_ns: int) -> int:
     return (at_ns - SETTLED_NS) // S
 
 
-class Pace:
+class LossReportPace:
     """How often an agent reports losses."""
 
     def __init__(self) -> None:

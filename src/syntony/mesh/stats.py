@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.mesh.fresh_losses import Pace, fresh_losses
+from syntony.mesh.fresh_losses import LossReportPace, fresh_losses
 from syntony.mesh.totals import DirectionCounts, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, PROBE_TIMEOUT_NS, STALLED, ProbeFlag, among
@@ -56,7 +56,7 @@ class PathSeconds:
         """Each flow's own NIC."""
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
-        self._hold_ns, self._pace = HOLD_NS, Pace()
+        self._hold_ns, self._pace = HOLD_NS, LossReportPace()
         self.dropped = 0
         """Number of dropped records: of flows no longer planned, or that waited for a clock too
         long."""

@@ -31,8 +31,6 @@ class DirectionCounts(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """One NIC and direction."""
-
     sent: int
     lost: int
     unresolved: int

@@ -53,7 +53,6 @@ class Sheet:
             self.put(name, float(state == now), **{label: state})
 
     def families(self) -> Iterable[tuple[Metric, Sequence[MetricSample]]]:
-        """Metrics that have samples, in the table's order."""
         for name, metric in EVERY.items():
             if name in self._samples:
                 yield metric, self._samples[name]

@@ -16,9 +16,7 @@ _ORDER = (SlaStatus.BREACH, SlaStatus.UNKNOWN, SlaStatus.WARNING, SlaStatus.OK)
 WORST_TOLD = 3
 
 
-class Place(NamedTuple):
-    """Where one NIC is."""
-
+class NicPosition(NamedTuple):
     nic: str
     rail: int
     expected: str
@@ -35,12 +33,12 @@ def worst(statuses: Iterable[SlaStatus]) -> SlaStatus:
     return next((status for status in _ORDER if status in found), SlaStatus.UNKNOWN)
 
 
-def check_places(places: Sequence[Place]) -> list[SlaItem]:
+def check_places(places: Sequence[NicPosition]) -> list[SlaItem]:
     """Each NIC: at the switch it belongs to, and on its rail."""
     return [_cabled(place) for place in places] + [_on_rail(place) for place in places]
 
 
-def _cabled(place: Place) -> SlaItem:
+def _cabled(place: NicPosition) -> SlaItem:
     if not place.seen:
         status, detail = (
             SlaStatus.UNKNOWN,
@@ -56,7 +54,7 @@ def _cabled(place: Place) -> SlaItem:
     return SlaItem(check="place", subject=place.nic, status=status, detail=detail)
 
 
-def _on_rail(place: Place) -> SlaItem:
+def _on_rail(place: NicPosition) -> SlaItem:
     if not place.seen:
         status, detail = SlaStatus.UNKNOWN, "its switch is not known yet"
     elif not place.rails_there:

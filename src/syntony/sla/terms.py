@@ -69,8 +69,6 @@ class History(Comparison, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole file."""
-
     objective: tuple[Objective, ...] = ()
     history: History = History()
     peers: Comparison = Comparison()

@@ -104,7 +104,6 @@ def parse_url(url: str) -> ServerAddress:
 
 
 def _first_server(url: str) -> tuple[urllib.parse.SplitResult, list[str]]:
-    """Split a URL into one with its first server, and the other servers."""
     parts = urllib.parse.urlsplit(url)
     login, at, servers = parts.netloc.rpartition("@")
     first, *others = servers.split(",")

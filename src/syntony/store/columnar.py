@@ -20,7 +20,7 @@ from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
 from syntony.store.migrations import migrate
 from syntony.store.minutes import MinuteRows, spans
-from syntony.store.queries import MAX_POINTS, MINUTE_NS, Span
+from syntony.store.queries import MAX_POINTS, MINUTE_NS, WindowPart
 from syntony.store.schema import SHORT_RETENTION_DAYS, partition_ns, stored_columns
 from syntony.wire.clocks import ClockSample
 from syntony.wire.failover import PathEventRow
@@ -96,7 +96,7 @@ class Store:
     ) -> tuple[MatrixCell, ...]:
         """Each direction of each probed pair of NICs, sorted."""
         tables = _TABLES[over]
-        broken = self._broken((Span(first_ns, last_ns),), tables=tables)
+        broken = self._broken((WindowPart(first_ns, last_ns),), tables=tables)
         corrections = correct_directions(broken)
         rows = self._engine.select_since(
             tables[0], first_ns, queries.directions(first_ns, last_ns, tables[0])
@@ -118,7 +118,7 @@ class Store:
     def pair_latencies(self, first_ns: int, last_ns: int) -> dict[str, Latency]:
         """``a->b`` → latency of each direction of each probed pair of NICs, with probes sent and
         lost as in `matrix`."""
-        corrections = correct_directions(self._broken((Span(first_ns, last_ns),)))
+        corrections = correct_directions(self._broken((WindowPart(first_ns, last_ns),)))
         found = {}
         for direction, (known, doubtful) in self.latency.pairs(first_ns, last_ns).items():
             correction = corrections.pop(direction, _NONE)
@@ -210,7 +210,6 @@ class Store:
         return integer(self._engine.select(queries.oldest(table, first_ns, last_ns, node))[0][0])
 
     def count_rows(self) -> int:
-        """Number of rows in all tables."""
         return integer(self._engine.select(queries.count_rows(self._engine.layout))[0][0])
 
     def expire(self, now_ns: int, detail_ns: int | None = None) -> int:
@@ -243,7 +242,7 @@ class Store:
         ]
 
     def _minutes(
-        self, parts: Sequence[Span], src: str, dst: str
+        self, parts: Sequence[WindowPart], src: str, dst: str
     ) -> tuple[list[Row], list[BrokenSecond]]:
         """One point for each minute, and the failed round trips of both directions."""
         rows: list[Row] = []
@@ -260,7 +259,7 @@ class Store:
 
     def _broken(
         self,
-        parts: Sequence[Span],
+        parts: Sequence[WindowPart],
         src: str = "",
         dst: str = "",
         tables: tuple[Table, Table] = (PROBE, HEARD),

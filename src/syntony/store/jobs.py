@@ -45,8 +45,6 @@ Columns = Mapping[str, list[Any]]
 
 
 class JobHost(NamedTuple):
-    """What is stored about one host of a job."""
-
     host: str
     newest_ns: int
     """Until when its newest row reports."""

@@ -19,7 +19,7 @@ from syntony.store.queries import (
     MARKS,
     MINUTE_NS,
     PERCENTILE_SHARES,
-    Span,
+    WindowPart,
     unresolved,
     window,
 )
@@ -80,21 +80,21 @@ def create(layout: Layout) -> list[str]:
 
 def spans(
     first_ns: int, last_ns: int, hours: Collection[int], minutes: Collection[int] = ()
-) -> tuple[Span, ...]:
+) -> tuple[WindowPart, ...]:
     """Split a window into parts that are read from minutes and parts that are read from seconds.
 
     Args:
         hours: numbers of aggregated hours.
         minutes: numbers of aggregated minutes of other hours.
     """
-    found: list[Span] = []
+    found: list[WindowPart] = []
 
     def add(begin_ns: int, end_ns: int, *, minutes: bool) -> None:
         if begin_ns >= end_ns:
             return
         if found and found[-1].minutes == minutes:
             begin_ns = found.pop().first_ns
-        found.append(Span(begin_ns, end_ns, minutes))
+        found.append(WindowPart(begin_ns, end_ns, minutes))
 
     for hour in range(first_ns // HOUR_NS, -(-last_ns // HOUR_NS)):
         begin_ns, end_ns = max(first_ns, hour * HOUR_NS), min(last_ns, (hour + 1) * HOUR_NS)
@@ -138,7 +138,7 @@ class MinuteRows:
         with self._lock:
             return frozenset(self._summed)
 
-    def spans(self, first_ns: int, last_ns: int) -> tuple[Span, ...]:
+    def spans(self, first_ns: int, last_ns: int) -> tuple[WindowPart, ...]:
         """Split a window into parts, by what is aggregated now."""
         hours = self.hours()
         with self._lock:
@@ -347,7 +347,7 @@ def summing(first_ns: int, last_ns: int) -> str:
     broken = (
         f"SELECT toInt64(second * {S}) AS at, src, dst, toUInt64(0) AS c, toInt64(0) AS r, {none}, "
         f"toInt64({missing}) AS t, toInt64(b - {missing}) AS u "
-        f"FROM ({unresolved((Span(first_ns, last_ns),), '', '')})"
+        f"FROM ({unresolved((WindowPart(first_ns, last_ns),), '', '')})"
     )
     return (
         f"INSERT INTO {NAME} ({_COLUMNS}) SELECT minute, src, dst, sc, sr, ss, sd, sl, sn, low, "

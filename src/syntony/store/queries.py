@@ -39,7 +39,7 @@ MINUTES, HOURS, MARKS = "probe_1m", "probe_1m_hours", "probe_1m_marks"
 """Tables of `syntony.store.minutes`."""
 
 
-class Span(NamedTuple):
+class WindowPart(NamedTuple):
     """Part of a window, half-open, fleet time."""
 
     first_ns: int
@@ -109,7 +109,7 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
     )
 
 
-def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
+def minutes(spans: Sequence[WindowPart], src: str, dst: str) -> str:
     """Stored rows by the minute, in both directions: the columns of `seconds`, and ``reports`` (0:
     only received probes are known), ``there`` and ``back``. Of the reverse direction, only what
     counts broken round trips."""
@@ -126,7 +126,7 @@ def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
     )
 
 
-def steps(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
+def steps(spans: Iterable[WindowPart], src: str, dst: str, step: int) -> str:
     """As `seconds`, for a window in spans, with the number of failed round trips; both directions.
     `step` is of whole minutes."""
     return (
@@ -137,7 +137,7 @@ def steps(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
     )
 
 
-def _rows(span: Span, src: str, dst: str) -> str:
+def _rows(span: WindowPart, src: str, dst: str) -> str:
     delays = ", ".join(f"toInt64({name}) AS {name}" for name, _ in PERCENTILE_SHARES)
     sums = "toInt64(lost) AS l, toUInt64(count) AS n"
     if span.minutes:
@@ -153,12 +153,12 @@ def _rows(span: Span, src: str, dst: str) -> str:
     )
 
 
-def _of(span: Span) -> str:
+def _of(span: WindowPart) -> str:
     return f"ts_ns >= {span.first_ns} AND ts_ns < {span.last_ns}"
 
 
 def unresolved(
-    spans: Sequence[Span], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
+    spans: Sequence[WindowPart], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
 ) -> str:
     """Per prober, target and second (or minute, under its first second) with broken round trips:
     src, dst, second, sent, known lost, unresolved, and the number of requests that the target
@@ -177,7 +177,7 @@ def unresolved(
     return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
 
 
-def _by_minute(span: Span, src: str, dst: str) -> str:
+def _by_minute(span: WindowPart, src: str, dst: str) -> str:
     """Failed round trips from stored minutes: requests that were lost are missing at the target."""
     return (
         f"SELECT src, dst, {SECOND} AS second, there AS p, toInt64(0) AS k, there + back AS b, "
@@ -186,7 +186,7 @@ def _by_minute(span: Span, src: str, dst: str) -> str:
     )
 
 
-def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
+def _trips(span: WindowPart, src: str, dst: str, tables: tuple[Table, Table]) -> str:
     where = f"{window(*span[:2])}{either_direction(src, dst)}"
     probes, hearing = tables
     probed = (
@@ -253,7 +253,6 @@ def partitions(table: Table, layout: Layout) -> str:
 
 
 def newest(table: Table, partition: int) -> str:
-    """The newest instant in one partition."""
     width = partition_ns(table)
     return f"SELECT max(ts_ns) FROM {table.name} WHERE intDiv(ts_ns, {width}) = {partition}"
 

@@ -71,7 +71,6 @@ def stored_columns(table: Table) -> tuple[Column, ...]:
 
 
 def partition_ns(table: Table) -> int:
-    """Width of one partition of the table."""
     return HOUR_NS if table.retention_days <= SHORT_RETENTION_DAYS else DAY_NS
 
 

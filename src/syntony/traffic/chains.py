@@ -57,7 +57,6 @@ class Board:
         return bool(self._alive[row])
 
     def put(self, flow: int, row: int) -> None:
-        """Place a flow, or move it."""
         old = int(self.chosen[flow])
         ideal_bps = self._problem.ideal_bps[flow]
         if old != DEAD:

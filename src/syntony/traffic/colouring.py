@@ -99,7 +99,6 @@ class ChainColouring:
             self._ends[number] = None
 
     def colours(self) -> Numbers:
-        """See `Colouring.colours`."""
         return self._colour
 
     def _open_node(self, side: int, leaf: int) -> _Node:

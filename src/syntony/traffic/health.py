@@ -20,10 +20,10 @@ from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.late_peers import BACK_NS, late_until_ns
 from syntony.traffic.pairs import (
     BRIEF_STEP_NS,
-    Answers,
     ConnectionProgress,
     LocalNic,
     Pair,
+    PairReplies,
     PairState,
     Reply,
     WatchedFlow,
@@ -104,7 +104,6 @@ class Health:
             self._nics[nic.name] = _Nic(nic)
 
     def nic_of(self, address: str) -> str | None:
-        """The NIC that has a local address."""
         for nic in self._nics.values():
             if address in nic.addresses:
                 return nic.name
@@ -117,7 +116,6 @@ class Health:
         return nic if state is None else state.configured
 
     def nics(self) -> list[LocalNic]:
-        """All of them, as they are now."""
         return [
             LocalNic(name=nic.name, rail=nic.rail, addresses=nic.addresses)
             for nic in self._nics.values()
@@ -203,7 +201,7 @@ class Health:
         reachable."""
         return any(pair.presumed or pair.partial.unsure for pair in self._pairs.values())
 
-    def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
+    def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, PairReplies]:
         """Replies to the live flows, combined by pair."""
         found: dict[Pair, list[Reply]] = defaultdict(list)
         for flow_id, reply in replies.items():
@@ -211,7 +209,7 @@ class Health:
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 found[flow.nic, flow.remote].append(reply)
         return {
-            key: Answers(
+            key: PairReplies(
                 newest_ns=max(reply.heard_ns for reply in its),
                 flows=len(its),
                 host=self._host(key),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from syntony.model import MS
-from syntony.traffic.pairs import Answers, Pair
+from syntony.traffic.pairs import Pair, PairReplies
 
 PEER_NS = 10 * MS
 """A reply of one NIC this much later than the last reply of another shows that the peer was
@@ -20,7 +20,7 @@ slowest probes."""
 
 
 def late_until_ns(
-    pair: Pair, host: str, since_ns: int, answers: Mapping[Pair, Answers], now_ns: int
+    pair: Pair, host: str, since_ns: int, answers: Mapping[Pair, PairReplies], now_ns: int
 ) -> int:
     """Until when a pair's silence is attributed to its peer. In the past: it is the path's.
 

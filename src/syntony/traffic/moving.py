@@ -24,8 +24,6 @@ REMEMBERED = 64
 
 
 class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller's order to move a subflow."""
-
     move_id: str
     token: int
     flow: FourTuple
@@ -37,8 +35,6 @@ class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moving(msgspec.Struct):
-    """A move under way."""
-
     order: MoveOrder
     new: FourTuple
     nic: str
@@ -64,8 +60,6 @@ class Guard(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of an order."""
-
     move_id: str
     result: str
     """``moved``, ``reverted``, or why it was not carried out."""

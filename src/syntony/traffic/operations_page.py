@@ -94,8 +94,6 @@ class NewOperations(NamedTuple):
 
 
 class OperationsReader:
-    """Reads one page."""
-
     def __init__(self) -> None:
         self._next = 1
         self._lost = 0

@@ -30,8 +30,6 @@ their time, and the delay is that of a whole second."""
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One flow that a host sends."""
-
     flow_id: str
     links: tuple[str, ...]
     """The links that it crosses, as far as is known."""
@@ -53,8 +51,6 @@ class LinkQueue:
 
 @dataclass(slots=True)
 class _PacedLink:
-    """One link whose flows are paced."""
-
     capacity_bps: float
     part: float
     """Share of the capacity given to all known flows together."""
@@ -99,7 +95,6 @@ class Pacer:
         }
 
     def forget(self) -> None:
-        """End all pacing."""
         self._paced, self._demand, self._rates, self._congested_ns = {}, {}, {}, {}
 
     def forget_rates(self) -> None:

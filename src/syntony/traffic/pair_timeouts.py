@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from syntony.model import MS, S
 from syntony.traffic.late_peers import late_until_ns
-from syntony.traffic.pairs import Answers, ConnectionProgress, Pair
+from syntony.traffic.pairs import ConnectionProgress, Pair, PairReplies
 
 SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
 """Bounds of a pair's timeout, which depends on its usual queue depth and length of outages."""
@@ -101,7 +101,7 @@ class PairTimeouts:
 
     def dead(
         self,
-        answers: Mapping[Pair, Answers],
+        answers: Mapping[Pair, PairReplies],
         flows: Flows,
         interval_ns: int,
         now_ns: int,
@@ -188,7 +188,7 @@ class PairTimeouts:
         return self._histories[pair]
 
 
-def _hangs(its: Answers, flows: Sequence[ConnectionProgress], now_ns: int) -> bool:
+def _hangs(its: PairReplies, flows: Sequence[ConnectionProgress], now_ns: int) -> bool:
     """Whether data have waited since about the last reply. Data that waited long before it wait for
     something else, such as a retransmission after an earlier outage."""
     most_ns = now_ns - its.newest_ns + FIRST_NS

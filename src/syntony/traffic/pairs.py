@@ -120,7 +120,7 @@ class Reply(NamedTuple):
     """Length of that silence."""
 
 
-class Answers(NamedTuple):
+class PairReplies(NamedTuple):
     """Replies to the probes of one pair of NICs."""
 
     newest_ns: int
@@ -148,8 +148,6 @@ class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchedFlow(NamedTuple):
-    """One probed flow of the plan."""
-
     flow_id: int
     nic: str
     remote: str

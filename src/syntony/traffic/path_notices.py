@@ -20,8 +20,6 @@ ProcessPath = tuple[str, str]
 
 
 class PathNotices:
-    """Notices that processes need."""
-
     def __init__(self, health: Health) -> None:
         self._health = health
         self._paths: frozenset[ProcessPath] = frozenset()

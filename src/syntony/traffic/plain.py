@@ -171,7 +171,6 @@ class PlainPaths:
         return found
 
     def due_ns(self) -> int | None:
-        """When `tick` is due."""
         return self._due_ns
 
     # --- decisions ---

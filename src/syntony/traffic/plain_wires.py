@@ -83,7 +83,6 @@ class WireClaims:
         return self._allot(touched)
 
     def drop(self, conn: PlainFlow) -> list[Expect]:
-        """A connection has ended."""
         out = self._allot(self._unclaim(conn))
         if conn.wires:
             out.append(Expect(flow=conn.flow, wires=()))

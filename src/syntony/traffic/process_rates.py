@@ -22,8 +22,6 @@ writes 2^64 - 1 bytes into its page."""
 
 
 class SentBy(NamedTuple):
-    """What one process reports of its flows."""
-
     job: str
     process: int
     """Its PID on this host."""

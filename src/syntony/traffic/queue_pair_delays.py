@@ -101,7 +101,6 @@ class QueuePairDelays:
         """Pairs of generations that turned out not to belong together."""
 
     def take(self, host: str, report: QueuePairsReport) -> None:
-        """A host's newest report."""
         self._heard[host] = report.at_ns
         for each in report.queue_pairs:
             if each.type != "rc" or not each.local or not each.remote:

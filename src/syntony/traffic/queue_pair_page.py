@@ -77,7 +77,6 @@ class Owner(NamedTuple):
 
 
 def ring_offset(slot: int) -> int:
-    """Where a slot's rings begin in the page."""
     return SLOTS_BYTES + slot * RINGS_BYTES
 
 

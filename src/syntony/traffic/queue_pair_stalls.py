@@ -30,8 +30,6 @@ class StallCause(enum.StrEnum):
 
 
 class Stall(NamedTuple):
-    """One direction of one queue pair."""
-
     host: str
     figures: QueuePairFigures
     """Of the sending end."""
@@ -41,8 +39,6 @@ class Stall(NamedTuple):
 
 
 class StallsSeen(NamedTuple):
-    """What one look found."""
-
     directions: frozenset[tuple[str, str]]
     """Addresses that send and receive, of all queue pairs that were looked at."""
     stalls: tuple[Stall, ...]

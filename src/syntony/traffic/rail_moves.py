@@ -40,8 +40,6 @@ NOT_LEFT = "the process still sends by the rail"
 
 
 class RailOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller's order for one process."""
-
     move_id: str
     process: int
     """PID on this host."""

@@ -23,8 +23,6 @@ class RoundTripExcess(NamedTuple):
 
 
 class RoundTrips:
-    """Round trips of all watched pairs."""
-
     def __init__(self) -> None:
         self._looks: dict[Pair, deque[int]] = {}
 

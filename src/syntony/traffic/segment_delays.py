@@ -199,7 +199,6 @@ class _Direction:
         self._closed_ns = 0
 
     def take_sent(self, host: str, report: SegmentsReport, flow: SegmentFlow, now_ns: int) -> None:
-        """Take a report of the sender's host."""
         if self.sender is None or not self.sender.follows(host, report):
             self.sender = _Sender(host, flow)
         if not report.clock:
@@ -210,7 +209,6 @@ class _Direction:
             self._second(now_ns).sampled += flow.sampled
 
     def take_received(self, host: str, report: SegmentsReport, flow: SegmentFlow) -> None:
-        """Take a report of the receiver's host."""
         before = self.receiver
         if self.receiving_host != host or before is None or before.step != report.step:
             self._arrived.clear()

@@ -168,7 +168,6 @@ class Steering:
 
     @staticmethod
     def _drop(turn: Turn, subflow: Subflow, why: str) -> None:
-        """End a subflow that is not up."""
         flow = subflow.flow
         del turn.conn.subflows[flow]
         turn.conn.ended.append(flow)

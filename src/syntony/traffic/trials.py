@@ -148,7 +148,6 @@ def group_moves(moves: Sequence[FlowMove], flows: Mapping[str, Flow]) -> list[li
 
 
 def links_of(move: FlowMove, flow: Flow) -> set[str]:
-    """Links whose load the move changes."""
     ways = [set(path.links) for path in flow.paths if path.path_id in {move.old, move.new}]
     if len(ways) < 2:
         return ways[0] if ways else set()

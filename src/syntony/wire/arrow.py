@@ -122,7 +122,6 @@ def arrow_errors(table: Table) -> Iterator[None]:
 
 
 def _select_columns(table: Table, rows: pa.Table) -> pa.RecordBatch:
-    """The table's columns, in one batch."""
     import pyarrow as pa
 
     columns = [_column(column, rows) for column in table.columns]
@@ -243,7 +242,6 @@ class MessageHeader:
 
 @functools.cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """The table's columns as a pyarrow schema."""
     import pyarrow as pa
 
     return pa.schema([(column.name, _arrow_type(column)) for column in table.columns])

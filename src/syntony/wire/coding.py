@@ -14,7 +14,6 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """Encode any message."""
     return _encode(message)
 
 

@@ -44,8 +44,6 @@ _SEQ_AT = 8
 
 
 class Frame(NamedTuple):
-    """One spooled batch."""
-
     seq: int
     table: str
     rows: int

@@ -114,8 +114,6 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes at the jobs' socket."""
-
     processes: int
     connected: int
     malformed: dict[str, int]

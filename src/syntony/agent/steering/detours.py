@@ -20,8 +20,6 @@ BEAT_NS = DEAD_MAN_S * S // 3
 
 
 class _Made:
-    """The result of opening."""
-
     table: DetourTable | None = None
     routes: HostRoutes | None = None
     missing: str = ""

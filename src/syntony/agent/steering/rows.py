@@ -77,7 +77,6 @@ def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
 
 
 def columns(rows: Sequence[PathRow], host: str, fleet_minus_monotonic_ns: int) -> Columns:
-    """`path_events` columns of at least one row."""
     texts = {
         column.name: [getattr(row, column.name) for row in rows]
         for column in PATH_EVENTS.columns

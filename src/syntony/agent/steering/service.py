@@ -139,7 +139,6 @@ class PathService:
             self._control.close()
 
     def plan(self, plan: Plan) -> None:
-        """A new probe plan."""
         self._plan = plan
         if self._control is not None:
             flows = with_spares(plan.flows, PORTS)

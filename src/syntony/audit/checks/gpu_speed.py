@@ -18,7 +18,7 @@ from syntony.audit.parse.bandwidth import (
     D2H,
     H2D,
     P2P,
-    Transfer,
+    CopyRate,
     parse_nvbandwidth,
     parse_rocm_bandwidth,
 )
@@ -82,7 +82,7 @@ class GpuBandwidth(HostCheck):
             yield from self._judged(host, parse_rocm_bandwidth(text), {}, ROCM_BANDWIDTH)
 
     def _judged(
-        self, host: Facts, found: tuple[Transfer, ...], models: dict[int, str],
+        self, host: Facts, found: tuple[CopyRate, ...], models: dict[int, str],
         command: tuple[str, ...],
     ) -> Iterator[Result | ComparedValue]:  # fmt: skip
         if models and {each.gpu for each in found} != set(models):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, Facts, SilentError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, ProgramTimeoutError, UnreadableError
 from syntony.audit.gpus import (
     NvidiaCheck,
     amd_smi,
@@ -88,7 +88,7 @@ def _requested(
     """GPUs that are lost, and the number that the driver serves; None if unknown."""
     try:
         return driven(host)
-    except SilentError as error:
+    except ProgramTimeoutError as error:
         return [("", f"the driver hangs: {error}")], None
     except FactError as error:
         return ([("", str(error))] if _GONE.search(str(error)) else []), None
@@ -100,7 +100,7 @@ def _nvidia(host: Facts) -> tuple[_Lost, int]:
     try:
         gpus = nvidia_smi(host).gpus
     except UnreadableError as error:
-        if isinstance(error, SilentError) or _GONE.search(str(error)):
+        if isinstance(error, ProgramTimeoutError) or _GONE.search(str(error)):
             raise
         return [], len(host.names("/proc/driver/nvidia/gpus"))
     lost = [

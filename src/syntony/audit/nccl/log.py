@@ -38,7 +38,6 @@ class NcclLog(msgspec.Struct, frozen=True):
 
     @property
     def reported(self) -> bool:
-        """Whether there was any log at all."""
         return bool(self.networks or self.channels or self.versions)
 
     @property

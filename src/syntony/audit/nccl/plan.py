@@ -17,8 +17,6 @@ LAUNCHERS = ("mpirun", "srun", "none")
 
 
 class Case(msgspec.Struct, frozen=True, order=True):
-    """One row of the report."""
-
     qps: int
     ordered: bool
     """By the hierarchy: neighbours in the ring share a leaf where they can."""

@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"\s*Device:\s*(\d{1,3}),\s*(.{1,120}?)\s*$")
 _BUS = re.compile(r",\s*([0-9a-f]{1,4}:[0-9a-f]{1,2}\.[0-7])$", re.IGNORECASE)
 
 
-class Transfer(NamedTuple):
+class CopyRate(NamedTuple):
     """The rate of one GPU in one direction; between GPUs its slowest."""
 
     direction: str
@@ -38,10 +38,10 @@ class Transfer(NamedTuple):
 _Matrix = list[list[float | None]]
 
 
-def parse_nvbandwidth(text: str) -> tuple[Transfer, ...]:
+def parse_nvbandwidth(text: str) -> tuple[CopyRate, ...]:
     """Every GPU in every direction that was measured; a single GPU has no other to copy to. Raises
     `UnreadableError`: no matrix, or one that is cut off."""
-    found: list[Transfer] = []
+    found: list[CopyRate] = []
     case = ""
     lines: list[str] = []
     for line in text.splitlines():
@@ -89,20 +89,20 @@ def _rate(cell: str) -> float | None:
     return None if cell == "N/A" else float(cell)
 
 
-def _transfers(direction: str, matrix: _Matrix) -> list[Transfer]:
+def _transfers(direction: str, matrix: _Matrix) -> list[CopyRate]:
     width = len(matrix[0])
     if direction == P2P:
         if len(matrix) != width:
             raise UnreadableError(f"{len(matrix)} rows for {width} GPUs: the matrix is cut off")
         per_gpu = [[rate for rate in row if rate is not None] for row in matrix]
-        return [Transfer(direction, gpu, min(rates)) for gpu, rates in enumerate(per_gpu) if rates]
+        return [CopyRate(direction, gpu, min(rates)) for gpu, rates in enumerate(per_gpu) if rates]
     columns = [[row[gpu] for row in matrix] for gpu in range(width)]
     # Several rows are several memories: the nearest counts.
     best = [max((rate for rate in column if rate is not None), default=None) for column in columns]
-    return [Transfer(direction, gpu, rate) for gpu, rate in enumerate(best) if rate is not None]
+    return [CopyRate(direction, gpu, rate) for gpu, rate in enumerate(best) if rate is not None]
 
 
-def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
+def parse_rocm_bandwidth(text: str) -> tuple[CopyRate, ...]:
     """`rocm-bandwidth-test -a`, GPUs counted from 0. Raises `UnreadableError`: no devices, no
     matrix, or one that does not fit the devices."""
     devices = [match for line in text.splitlines() if (match := _DEVICE.fullmatch(line))]
@@ -111,7 +111,7 @@ def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
     rates = _rocm_rates(text)
     if not gpus or not cpus or len(rates) < len(devices) or len(devices) != len({*gpus, *cpus}):
         raise UnreadableError("`rocm-bandwidth-test` printed no matrix of its devices")
-    found: list[Transfer] = []
+    found: list[CopyRate] = []
     for number, gpu in enumerate(gpus):
         ways = {
             H2D: [rates[cpu].get(gpu) for cpu in cpus],
@@ -122,7 +122,7 @@ def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
             known = [rate for rate in reported if rate is not None]
             if known:
                 best = min(known) if direction == P2P else max(known)
-                found.append(Transfer(direction, number, best))
+                found.append(CopyRate(direction, number, best))
     return tuple(found)
 
 

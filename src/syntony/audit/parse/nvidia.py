@@ -50,8 +50,6 @@ class Smi(NamedTuple):
 
 
 class NvLinks(NamedTuple):
-    """One GPU's links."""
-
     gpu: int
     name: str
     rates: dict[int, float]

@@ -125,7 +125,7 @@ def count_gpus(hosts: Sequence[str], where: RankStarter) -> dict[str, int]:
     return found
 
 
-class Ended(NamedTuple):
+class ProgramOutput(NamedTuple):
     """The output of a program, and why it is invalid."""
 
     said: str
@@ -134,7 +134,7 @@ class Ended(NamedTuple):
     started: bool
 
 
-def finish(ranks: Sequence[RankCommand], timeout_s: float) -> list[Ended]:
+def finish(ranks: Sequence[RankCommand], timeout_s: float) -> list[ProgramOutput]:
     """Runs programs side by side until all end, one fails, or the time is over; then kills all."""
     end_s = time.monotonic() + timeout_s
     running: list[_Running] = []
@@ -181,17 +181,17 @@ class _Running:
     def failed(self) -> bool:
         return self._process is None or self._process.poll() not in {None, 0}
 
-    def end(self, late: bool, timeout_s: float) -> Ended:
+    def end(self, late: bool, timeout_s: float) -> ProgramOutput:
         """The output, and why it is invalid."""
         if self._process is None:
-            return Ended("", self._trouble, started=False)
+            return ProgramOutput("", self._trouble, started=False)
         self._file.seek(0)
         said = self._file.read(_MAX_SAID).decode("utf-8", "replace")
         if self.busy:
             why = f"no end after {timeout_s:g} s" if late else ""
-            return Ended(said, why, started=True)
+            return ProgramOutput(said, why, started=True)
         status = self._process.returncode
-        return Ended(said, "" if status == 0 else _why(said, status), started=status != 127)
+        return ProgramOutput(said, "" if status == 0 else _why(said, status), started=status != 127)
 
     def kill(self) -> None:
         """End it and its children, by SIGTERM first, so that launchers end remote processes."""

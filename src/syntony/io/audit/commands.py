@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from syntony.audit.facts import AbsentError, SilentError, UnreadableError
+from syntony.audit.facts import AbsentError, ProgramTimeoutError, UnreadableError
 from syntony.input_files import read_bytes
 from syntony.model import S
 
@@ -81,7 +81,7 @@ class LiveCommands:
             if process.returncode is None:
                 process.returncode = -signal.SIGKILL
             text = f"{' '.join(command)}: no answer in {self._timeout_ns / S:g} s"
-            raise SilentError(text) from error
+            raise ProgramTimeoutError(text) from error
 
 
 class RecordedCommands:
@@ -119,7 +119,8 @@ def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: byt
 
     Raises:
         AbsentError: the shell's way of saying that there is no such program.
-        SilentError: a recorder's way, and timeout(1)'s, of saying that it did not end in its time.
+        ProgramTimeoutError: a recorder's way, and timeout(1)'s, of saying that it did not end in
+            its time.
         UnreadableError: it failed; with the first line of what it said.
     """
     text = output.decode("utf-8", "replace")
@@ -130,6 +131,6 @@ def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: byt
     said = complaint.decode("utf-8", "replace").strip() or text.strip()
     first = said.partition("\n")[0].strip()[:160]
     if status == _TIMED_OUT:
-        raise SilentError(f"`{' '.join(command)}`: {first or 'no answer in time'}")
+        raise ProgramTimeoutError(f"`{' '.join(command)}`: {first or 'no answer in time'}")
     why = "not executable" if status == _NOT_EXECUTABLE else f"exit status {status}"
     raise UnreadableError(f"`{' '.join(command)}`: {first or why}")

@@ -71,7 +71,6 @@ class RunWriter(Closing):
         self._file.flush()
 
     def close(self) -> None:
-        """No more reports."""
         self._file.close()
 
 

@@ -52,8 +52,6 @@ Step = Callable[[str], None]
 
 
 class SurveyOptions(NamedTuple):
-    """How far a survey goes."""
-
     ports: int = PORTS
     """Source ports of every pair."""
     rounds: int | None = None

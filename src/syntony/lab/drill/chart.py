@@ -65,7 +65,6 @@ def line(trial: NicFlapTrial, run: RunFigures) -> ThroughputLine:
 
 
 def verdict(run: RunFigures) -> str:
-    """One run in a few words."""
     if run.longest_step_s is None:
         return run.outcome
     longest = (

@@ -95,8 +95,6 @@ class ControllerSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the jobs, from start to end."""
-
     name: str
     title: str
     kind: str

@@ -13,8 +13,6 @@ _ENDS = slice(2, 4)
 
 
 class HostFlow(NamedTuple):
-    """One connection, as its host sees it."""
-
     local: str
     local_port: int
     peer: str

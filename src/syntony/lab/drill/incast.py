@@ -85,8 +85,6 @@ class LossCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of one run."""
-
     trial: ContentionTrial
     receiver: str
     congestion: str

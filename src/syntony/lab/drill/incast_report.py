@@ -25,8 +25,6 @@ from syntony.view import drill_charts
 
 
 class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """One stretch of time."""
-
     name: str
     mbps: float
     """Payload that arrives."""

@@ -8,8 +8,6 @@ import msgspec
 
 
 class JobMode(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to run a job."""
-
     name: str
     title: str
     wrap: tuple[str, ...] = ()

@@ -92,7 +92,6 @@ class GuaranteedShares(NamedTuple):
 
 
 def make_options(seed: int, times: ContentionTimes) -> ContentionOptions:
-    """Options of the placement drill."""
     spec = msgspec.structs.replace(SPEC, hosts=HOSTS, rate_bps=RATE_BPS, seed=seed)
     return ContentionOptions(spec=spec, times=times, jobs=JOBS)
 

@@ -46,8 +46,6 @@ class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepLine(msgspec.Struct, frozen=True, array_like=True):
-    """A step completed by a rank."""
-
     at_ns: int
     step: int
     loss: str
@@ -55,8 +53,6 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the program."""
-
     name: str
     began_ns: int
     ended_ns: int
@@ -197,7 +193,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def lines(out: Path, rank: int) -> list[StepLine]:
-    """Whole lines that a rank has written."""
     text = _text(out / f"{rank}.steps") or ""
     whole = (each.split() for each in text.splitlines(keepends=True) if each.endswith("\n"))
     return [StepLine(int(at_ns), int(step), loss) for at_ns, step, loss in whole]

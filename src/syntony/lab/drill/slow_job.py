@@ -91,8 +91,6 @@ class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The delays of one flow's own packets."""
-
     flow: str
     at_ns: tuple[int, ...]
     """CLOCK_MONOTONIC."""

@@ -20,7 +20,6 @@ class _CertificateFault(LabFault):
     target = TargetKind.HOST
 
     def _serial(self) -> str:
-        """Serial number of the certificate in force."""
         pem = self.site.directory / TLS / f"{self.order.target}.crt"
         return read_certificate(pem.read_bytes()).serial
 

@@ -29,8 +29,6 @@ def _end(link: Link, order: FaultOrder) -> Port:
 
 
 class _CarrierFault(LabFault):
-    """Some ports are down."""
-
     @property
     @abstractmethod
     def _ports(self) -> list[Port]: ...

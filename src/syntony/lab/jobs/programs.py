@@ -76,7 +76,6 @@ def by_name(name: str) -> tuple[str, str]:
 
 
 def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
-    """The command line of one rank."""
     if spec.framework == "gloo":
         script = str(Path(__file__).with_name("gloo.py"))
         numbers = (rank, len(spec.hosts), spec.elements)

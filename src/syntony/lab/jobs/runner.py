@@ -122,7 +122,6 @@ class LabJob:
         return tuple(i for i, rank in enumerate(self._ranks) if rank.process.poll() is None)
 
     def groups(self) -> tuple[int, ...]:
-        """Process group of each rank."""
         return tuple(rank.process.pid for rank in self._ranks)
 
     def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:

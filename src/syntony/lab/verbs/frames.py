@@ -31,8 +31,6 @@ class FrameKind(enum.IntEnum):
 
 
 class RunOrder(msgspec.Struct, frozen=True):
-    """A command to run in the guest."""
-
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
     env: dict[str, str]
     cwd: str = "/"

@@ -47,7 +47,6 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def rdma_name(nic: str) -> str:
-    """Name of a NIC's RDMA device."""
     return f"rxe_{nic}"
 
 
