@@ -139,9 +139,6 @@ class Structure(Protocol):
     def is_fixed(self, candidate: int) -> bool:
         """Whether no path can have moved onto it since it was learnt."""
 
-    def may_be_parts(self, candidate: int, loss: float) -> bool:
-        """Whether a candidate with this loss may instead be some of its parts."""
-
     def unknown_beside(self, candidate: int) -> int | None:
         """The candidate for all unknown components next to a device; None if there is none."""
 
@@ -154,10 +151,6 @@ class NoStructure:
         return CandidateParts(others[:0], np.zeros(0, dtype=np.int64))
 
     def is_fixed(self, _candidate: int) -> bool:
-        """Never."""
-        return False
-
-    def may_be_parts(self, _candidate: int, _loss: float) -> bool:
         """Never."""
         return False
 
