@@ -78,6 +78,11 @@ class Candidates:
             for twin in (each, *self.same[each])
         )
 
+    def may_hit_some(self, candidates: Index) -> Mask:
+        """As `tally.Structure`: a host that answers late does so on all of its flows."""
+        kinds = (self.kinds[candidate] for candidate in candidates.tolist())
+        return np.array([kind is not ComponentKind.REPLIES for kind in kinds], dtype=np.bool_)
+
     def unknown_beside(self, candidate: int) -> int | None:
         """As `tally.Structure`: the group of all paths out of and into a switch that list unknown
         components there."""
