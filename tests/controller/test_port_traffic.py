@@ -219,7 +219,7 @@ def test_losses_of_a_cable_may_be_those_of_a_queue_in_one_direction(control: Con
     """In which direction a round trip was lost may be unknown."""
     much = 3 * 10**11
     control.store.links.seen = port("h0/rail0", tx_bps=much), port("h2/rail0", rx_bps=much)
-    control.findings = (finding(CABLE, "cable", loss=0.004),)  # type: ignore[assignment]
+    control.findings = (finding(CABLE, "cable", loss=0.004),)
     waits = queue("leaf0->spine0", THERE_AND_BACK[0])
     control.slas = LatencyInputs(None, (waits,), CROSSING, {})
     control.tick(15)
