@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, later, machine_root, running
+from tests.deploy.machines import PROGRAMS, Machines, later, later_version, machine_root, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -161,7 +161,7 @@ def test_newer_packages_and_the_older_ones_again(machines: Machines) -> None:
     newer = machines.place / "newer"
     newer.mkdir()
     later(list(DEBS.glob(f"syntony-*{SUITES[SUITE]}*.deb")), newer)
-    for packages, wanted in ((newer, {f"{version}.1" for version in older}), (DEBS, older)):
+    for packages, wanted in ((newer, set(map(later_version, older))), (DEBS, older)):
         done = play(machines, packages)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         for name in HOSTS:
