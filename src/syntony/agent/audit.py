@@ -12,7 +12,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from syntony.agent.config import AuditMode
 from syntony.config import to_toml
@@ -84,10 +83,12 @@ class AuditService:
             self._busy.release()
 
     def _report(self, order: AuditOrder) -> AuditReport:
+        # What `syntony.audit.spec` reads, with one role: this host's.
+        spec = {"checks": order.limits, "roles": {"here": {"backend": order.backend}}}
         try:
             done = subprocess.run(
                 self._command(order),
-                input=to_toml(_spec(order)).encode(),
+                input=to_toml(spec).encode(),
                 capture_output=True,
                 env=self._environment,
                 timeout=order.deadline_ns / S + GRACE_S,
@@ -116,8 +117,3 @@ class AuditService:
         elif order.active:
             words.append("--active")
         return words
-
-
-def _spec(order: AuditOrder) -> dict[str, Any]:
-    """The format that `syntony.audit.spec` reads, with one role: this host's."""
-    return {"checks": order.limits, "roles": {"here": {"backend": order.backend}}}

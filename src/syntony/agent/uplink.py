@@ -8,7 +8,6 @@ beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import logging
 import random
 import threading
@@ -23,8 +22,12 @@ from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
 from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import MissingError, RemoteError, WireError
-from syntony.io.credentials import load_credentials
-from syntony.io.dialling import ControllerDialer, channel_options, explain
+from syntony.io.dialling import (
+    ControllerDialer,
+    channel_credentials,
+    channel_options,
+    explain,
+)
 from syntony.io.process import name_thread
 from syntony.io.transport import grpc
 from syntony.model import Edge, S, UtcReading
@@ -47,7 +50,6 @@ from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import FlowsReport
-from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
@@ -258,10 +260,7 @@ class Uplink:
 
     def _connect(self) -> bool:
         """One stream from dial to end. Returns whether the controller ever answered on it."""
-        tls = self._config.tls
-        own = load_credentials(tls)
-        check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
-        credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
+        credentials = channel_credentials(self._config.tls)
         with grpc.secure_channel(self.controller, credentials, self._options) as channel:
             link = _ControllerStream(self, channel)
             with self._changed:

@@ -18,7 +18,7 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     """Every name once, in order; ``user@`` may stand before it. Raises `UsageError`: a part that is
     no name, or a range that is none or far too long."""
     found: dict[str, None] = {}
-    for part in _split(text):
+    for part in _PART.findall(text):  # at commas and white space outside brackets
         for name in _expand(part):
             if not is_name(name.rpartition("@")[2]) or name.startswith("-"):
                 raise UsageError(f"{name[:60]!r} is not a host name")
@@ -28,11 +28,6 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     if not found:
         raise UsageError(f"no host in {text[:60]!r}")
     return tuple(found)
-
-
-def _split(text: str) -> list[str]:
-    """At commas and white space outside brackets."""
-    return _PART.findall(text)
 
 
 def _expand(part: str) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import unknown_host
-from syntony.cli.output import console, json_option, messages, print_json
+from syntony.cli.output import console, json_option, log_level_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
 from syntony.view.tables import plain_table
@@ -32,13 +32,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         default="/etc/syntony/agent.toml",
         help="TOML file: host name, NICs, controller.",
     )
-    level = click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-        default="info",
-        help="Lowest level that is logged.",
-    )
-    return path(level(command))
+    return path(log_level_option(command))
 
 
 @click.group(cls=HelpGroup, invoke_without_command=True)

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_hosts import (
+    every_pair_option,
+    host_names,
+    plan_option,
+    seed_option,
+    ssh_hosts_option,
+)
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import ssh_options
 from syntony.cli.output import messages, print_json
@@ -37,12 +44,7 @@ class _Plan(NamedTuple):
 
 
 @click.command()
-@click.option(
-    "--hosts",
-    default="",
-    show_default=False,
-    help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3.",
-)
+@ssh_hosts_option
 @click.option("--lab", help="The hosts of a running lab.")
 @click.option(
     "--rdma",
@@ -65,11 +67,9 @@ class _Plan(NamedTuple):
     "--seconds", type=click.IntRange(1, 600), default=5, help="Length of a test, seconds."
 )
 @click.option("--streams", type=click.IntRange(1, 64), default=8, help="TCP streams of each pair.")
-@click.option(
-    "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
-)
-@click.option("--seed", type=int, default=1, help="Seed of the sample of pairs.")
-@click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
+@every_pair_option
+@seed_option
+@plan_option
 @ssh_options
 @form_options
 @click.pass_context
@@ -92,7 +92,6 @@ def bandwidth(
       syntony lab up --detach && syntony audit bandwidth --lab lab --at-least 0.1
     """
     from syntony.audit.speed_hunt import SpeedHunt
-    from syntony.cli.audit_hosts import host_names
     from syntony.io.audit.pair_tests import PairTestOptions, PairTests
     from syntony.lab.client import open_lab
 

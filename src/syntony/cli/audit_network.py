@@ -15,7 +15,7 @@ from syntony.cli.audit_fleet import (
     of_lab,
     over_ssh,
 )
-from syntony.cli.audit_hosts import host_names
+from syntony.cli.audit_hosts import host_names, ssh_hosts_option
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import StepDisplay, ssh_options
 from syntony.cli.fleet import certificate_options, fleet_target
@@ -24,12 +24,7 @@ from syntony.errors import UsageError
 
 @click.command()
 @click.option("--lab", help="The hosts of a running lab.")
-@click.option(
-    "--hosts",
-    default="",
-    show_default=False,
-    help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3.",
-)
+@ssh_hosts_option
 @ssh_options
 @click.option("--controller", metavar="HOST:PORT", help="Controller that supplies one-way delays.")
 @certificate_options

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_hosts import every_pair_option, host_names, plan_option, seed_option
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
@@ -21,15 +22,13 @@ MAX_AT_ONCE = 512
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--hosts", required=True, help="Hosts: gpu[001-128], or @FILE with one on each line.")
-@click.option(
-    "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
-)
-@click.option("--seed", type=int, default=1, help="Seed of the sample of pairs.")
+@every_pair_option
+@seed_option
 @click.option("--deadline", type=float, default=60.0, help="Time limit of a test, seconds.")
 @click.option(
     "--at-least", type=float, help="Least value of the number with which the test's output ends."
 )
-@click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
+@plan_option
 @form_options
 @click.argument("test", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -50,7 +49,6 @@ def pairs(
     """
     from syntony.audit.hunt import PairHunt
     from syntony.audit.pair_verdicts import HuntProgress, verdicts
-    from syntony.cli.audit_hosts import host_names
 
     names = host_names(hosts)
     if len(names) < 2:

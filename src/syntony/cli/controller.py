@@ -10,7 +10,7 @@ import click
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import comment_option, console, messages, print_json
+from syntony.cli.output import comment_option, console, log_level_option, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.extras import install_command
@@ -52,12 +52,7 @@ ENVIRONMENT = {
 @click.option(
     "--store", "store_url", default=None, help="Store to use in place of the configured one."
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    help="Lowest level that is logged.",
-)
+@log_level_option
 @click.pass_context
 def command(
     context: click.Context, config_path: str, store_url: str | None, log_level: str

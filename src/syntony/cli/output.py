@@ -62,6 +62,12 @@ comment_option = click.option(
 why_option = click.option(
     "--comment", "--why", "why", default="", show_default=False, help="Why, for the audit log."
 )
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+    help="Lowest level that is logged.",
+)
 console = Printer(stderr=False)
 messages = Printer(stderr=True)
 

@@ -10,7 +10,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
-from syntony.model.sla import Latency, SlaRow, SlaStatus
+from syntony.model.sla import SlaRow, SlaStatus
 from syntony.view import lazy_rich
 from syntony.view.tables import duration, plain_table
 from syntony.wire.sla import (
@@ -186,14 +186,10 @@ def _cells(row: SlaRow) -> tuple[str | lazy_rich.Text, ...]:
         duration(now.p99_ns),
         duration(row.usual.p99_ns if row.usual else None),
         duration(row.peers.p50_ns if row.peers else None),
-        _lost(now),
+        f"{now.lost / now.sent:.2%}" if now.sent else _DASH,
         lazy_rich.Text(row.status.value, style=_STYLES[row.status]),
         "; ".join(row.reasons),
     )
-
-
-def _lost(now: Latency) -> str:
-    return f"{now.lost / now.sent:.2%}" if now.sent else _DASH
 
 
 @command.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -10,7 +11,6 @@ from syntony.cli import lab
 from syntony.cli._labup import bring_up
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import json_option
-from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
 from syntony.lab.verbs.boot import wait_for_machines
@@ -70,11 +70,8 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
         options={"probe_interval_ns": options["probe_interval_ms"] * 1_000_000},
         image=str(image()),
     )
-    bring_up(file, detach=detach, as_json=as_json, booted=_await)
-
-
-def _await(lab: Lab) -> None:
-    wait_for_machines(lab, lambda text: click.echo(text, err=True))
+    booted = partial(wait_for_machines, say=partial(click.echo, err=True))
+    bring_up(file, detach=detach, as_json=as_json, booted=booted)
 
 
 for _same in (lab.status, lab.exec_, lab.fault, lab.down):

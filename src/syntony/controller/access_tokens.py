@@ -161,8 +161,7 @@ class AccessControl(AccessLookup):
         token = self.find(secret)
         if token.kind == SecretKind.SESSION:
             raise UsageError("a session makes no sessions; give a token")
-        session_secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(session_secret, SecretKind.SESSION, token.role, token.name, SESSION_NS)
+        secret, session = self._new_session(token.role, token.name)
         once = token.kind == SecretKind.LOGIN
         if not once:
             session = session._replace(expires_ns=min(session.expires_ns, token.expires_ns))
@@ -171,7 +170,7 @@ class AccessControl(AccessLookup):
             issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
         )  # fmt: skip
         self.refresh()
-        return BrowserSession(session_secret, stored)
+        return BrowserSession(secret, stored)
 
     def begin_person_session(
         self, who: Identity, origin: str, at_ns: int, comment: str
@@ -185,8 +184,7 @@ class AccessControl(AccessLookup):
             UsageError: there are too many.
             StateError: it is not recorded.
         """
-        secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(secret, SecretKind.SESSION, who.role, who.name, SESSION_NS)
+        secret, session = self._new_session(who.role, who.name)
         stored = self._store.begin_person_session(
             session._replace(issuer=origin), issuer=Issuer(who.name, origin), at_ns=at_ns,
             comment=comment,
@@ -213,6 +211,10 @@ class AccessControl(AccessLookup):
         """Read changes by other controllers with the same control state. Blocks. Raises
         `StateError`."""
         self._known = self._store.load()
+
+    def _new_session(self, role: str, name: str) -> tuple[str, ApiSecret]:
+        secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
+        return secret, self._new(secret, SecretKind.SESSION, role, name, SESSION_NS)
 
     def _new(self, secret: str, kind: SecretKind, role: str, name: str, valid_ns: int) -> ApiSecret:
         now_ns = self._now()

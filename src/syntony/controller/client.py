@@ -3,12 +3,10 @@ pyarrow."""
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 
 from syntony.errors import RefusalError, RemoteError, UnansweredError
-from syntony.io.credentials import load_credentials
-from syntony.io.dialling import explain_tls
+from syntony.io.dialling import channel_credentials, explain_tls
 from syntony.io.files import is_denied
 from syntony.io.transport import grpc
 from syntony.model import S
@@ -17,7 +15,6 @@ from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.enrol import JOIN, Issued
 from syntony.wire.messages import QUERY, Joining
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer, join_pages
-from syntony.wire.x509 import check_validity
 
 DEFAULT_TIMEOUT_NS = 10 * S
 _OPTIONS = (
@@ -113,10 +110,7 @@ def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
         return grpc.insecure_channel(target, options=_OPTIONS)
     if tls is None:
         raise RemoteError(f"{target}: certificates are needed to ask a controller over the network")
-    own = load_credentials(tls)
-    check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
-    credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
-    return grpc.secure_channel(target, credentials, options=_OPTIONS)
+    return grpc.secure_channel(target, channel_credentials(tls), options=_OPTIONS)
 
 
 def _explain(target: str, error: grpc.RpcError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +24,7 @@ from syntony.controller.service import FleetService
 from syntony.errors import RemoteError
 from syntony.io.credentials import civil_now, load_credentials
 from syntony.io.descriptors import DescriptorWatch
-from syntony.io.dialling import channel_options, explain
+from syntony.io.dialling import channel_credentials, channel_options, explain
 from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.metrics.sheet import Sheet
@@ -36,7 +35,6 @@ from syntony.wire.coding import encode
 from syntony.wire.enrol import Issued, RenewQuery, Revocations
 from syntony.wire.gateways import RELAY, RELAY_QUERY, RelayedRequest
 from syntony.wire.query import Failure, decode_answer
-from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
@@ -181,9 +179,7 @@ class _Dial:
     @contextlib.asynccontextmanager
     async def open(self, address: str) -> AsyncIterator[Call]:
         """Open a stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
-        own = load_credentials(self._files)
-        check_validity(own.certificate, self._files.cert, dt.datetime.now(dt.UTC))
-        credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
+        credentials = channel_credentials(self._files)
         async with grpc.aio.secure_channel(address, credentials, self._options) as channel:
             yield _Call(channel)
 

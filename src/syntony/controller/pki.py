@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from syntony.errors import ConfigError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
+from syntony.io.credentials import key_pem
 from syntony.io.files import write_atomically
 from syntony.model import US
 from syntony.model.names import is_name
@@ -78,7 +79,7 @@ class Authority(NamedTuple):
         )
         write_atomically(Path(files.ca), self.pem, 0o644)
         write_atomically(Path(files.cert), certificate, 0o644)
-        write_atomically(Path(files.key), _key_pem(key), 0o600)
+        write_atomically(Path(files.key), key_pem(key), 0o600)
         return files
 
     def sign(
@@ -187,7 +188,7 @@ def create_authority(directory: Path) -> Authority:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = Authority(certificate, key)
     try:
-        write_atomically(key_path, _key_pem(key), 0o600)
+        write_atomically(key_path, key_pem(key), 0o600)
         write_atomically(cert_path, authority.pem, 0o644)
     except BaseException:  # one without the other is no CA, and is not replaced
         key_path.unlink(missing_ok=True)
@@ -262,12 +263,4 @@ def _signing_only() -> x509.KeyUsage:
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
-    )
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
     )

@@ -293,12 +293,7 @@ def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
     """Values by column; with instants if batches span several seconds. Raises `WireError`."""
     import pyarrow as pa
 
-    with arrow_errors(TABLES[name]):
-        with pa.ipc.open_stream(data) as stream:
-            found = stream.read_all()
-        found.validate(full=True)
-    if tuple(found.column_names) not in (VALUES[name], (_INSTANT, *VALUES[name])):
-        raise WireError(f"{name}: columns {', '.join(found.column_names)[:200]}")
+    found = _read(name, data, VALUES[name], (_INSTANT, *VALUES[name]))
     values = {}
     for column, field in zip(found.columns, found.schema, strict=True):
         whole = pa.types.is_integer(arrow_schema(TABLES[name]).field(field.name).type)
@@ -347,12 +342,8 @@ def _rows(name: str, data: bytes | pa.Buffer, columns: Sequence[str]) -> pa.Reco
 
     table = arrow_schema(TABLES[name])
     schema = pa.schema([table.field(column) for column in columns])
+    found = _read(name, data, tuple(columns))
     with arrow_errors(TABLES[name]):
-        with pa.ipc.open_stream(data) as stream:
-            found = stream.read_all()
-        found.validate(full=True)
-        if found.column_names != schema.names:
-            raise WireError(f"{name}: columns {', '.join(found.column_names)[:200]}")
         arrays = [
             column.combine_chunks().cast(field.type)
             for column, field in zip(found.columns, schema, strict=True)
@@ -361,3 +352,15 @@ def _rows(name: str, data: bytes | pa.Buffer, columns: Sequence[str]) -> pa.Reco
     if any(column.null_count for column in rows.columns):
         raise WireError(f"{name}: values are missing")
     return rows
+
+
+def _read(name: str, data: bytes | pa.Buffer, *forms: tuple[str, ...]) -> pa.Table:
+    """Raises `WireError`: invalid, or its columns are none of these."""
+    import pyarrow as pa
+
+    with arrow_errors(TABLES[name]), pa.ipc.open_stream(data) as stream:
+        found = stream.read_all()
+        found.validate(full=True)
+    if tuple(found.column_names) not in forms:
+        raise WireError(f"{name}: columns {', '.join(found.column_names)[:200]}")
+    return found

@@ -83,13 +83,15 @@ def new_request(name: str) -> CertificateRequest:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    return CertificateRequest(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-        request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+    signed = request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return CertificateRequest(key_pem(key), signed)
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
 
 

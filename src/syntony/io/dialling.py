@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
 from syntony.model import MS, S
+from syntony.model.tls_files import TlsFiles
 from syntony.wire.coding import MAX_MESSAGE_BYTES
+from syntony.wire.x509 import check_validity
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
@@ -44,6 +48,14 @@ STANDBY_BACKOFF_MAX_NS = 1 * S
 LOST_NS = 2 * S
 """A controller whose stream was lost is not dialled for so long if there is another: one that hangs
 does not answer, which costs as long, and its standby is about to serve."""
+
+
+def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
+    """The identity in force, for a connection. Raises `MissingError`, `WireError`: it cannot be
+    used."""
+    own = load_credentials(files)
+    check_validity(own.certificate, files.cert, dt.datetime.now(dt.UTC))
+    return grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
 
 
 class ControllerDialer:

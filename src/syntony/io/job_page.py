@@ -62,7 +62,7 @@ class JobPage:
 
     def read(self, most: int) -> JobPageContents:
         """The process's current records, unchecked; `most` at most."""
-        flows, torn = _buffers()
+        flows, torn = ffi.new("struct syn_job_flow[]", MAX_FLOWS), ffi.new("uint32_t *")
         count = int(library().syn_job_page_read(self._page, flows, torn))
         raw = bytes(ffi.buffer(flows, count * RECORD.size))
         return JobPageContents(
@@ -93,10 +93,6 @@ class JobPage:
         if self._page != ffi.NULL:
             library().syn_job_page_unmap(self._page)
         self._page = ffi.NULL
-
-
-def _buffers() -> tuple[Any, Any]:
-    return ffi.new("struct syn_job_flow[]", MAX_FLOWS), ffi.new("uint32_t *")
 
 
 def _longest_waiting(raw: bytes, most: int) -> list[bytes]:

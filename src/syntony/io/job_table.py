@@ -230,7 +230,8 @@ class JobTable:
             reported = environment(place)
             rank, ranks = _place(reported)
             job = _job(reported, rank)
-            if job is None or not self._is_ours(reported):
+            socket = str(self._socket)
+            if job is None or reported.get(SOCKET_VARIABLE, socket) != socket:
                 return
             program, stat = _program(place), read_stat(place)
             uid = place.stat().st_uid
@@ -247,9 +248,6 @@ class JobTable:
             self._exits, self._opened = self._open_exits(), True
         if self._exits:
             self._exits.watch(key[0])
-
-    def _is_ours(self, reported: Mapping[str, str]) -> bool:
-        return reported.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
 
     def _account(self, pid: int, known: _Known) -> JobProcess:
         place, first = self._proc / str(pid), not known.waits

@@ -33,6 +33,8 @@ from syntony.links.traffic import WORD_BYTES, PortBytes
 _IFF_UP = 1 << 0  # linux/if.h
 _READ_BYTES = 128
 _LARGEST = 1 << 64
+_LOOPBACK = "772"
+"""ARPHRD_LOOPBACK, linux/if_arp.h."""
 _NET_TABLE = {
     "": of_source(CounterSource.NET),
     "statistics": of_source(CounterSource.STATISTICS),
@@ -112,8 +114,10 @@ class LinkFiles(Closing):
                 net = _netdev_of(ib, nets)
                 name = net or f"{device.name}:{ib.name}"
                 ports.append(_Port(name, nets.pop(net) if net else None, ib))
-        loose = (_Port(name, net, None) for name, net in nets.items() if not _loopback(net))
-        return [*ports, *loose]
+        for name, path in nets.items():
+            if text_of(path / "type") != _LOOPBACK:
+                ports.append(_Port(name, path, None))
+        return ports
 
     def _snapshot(self, port: _Port, boot: str, frontend: FrontendNics) -> PortSnapshot:
         counters = self._counters(port.net, _NET_TABLE) | self._counters(port.ib, _IB_TABLE)
@@ -199,22 +203,15 @@ def _netdev_of(ib: Path, nets: dict[str, Path]) -> str:
     if reported in nets:
         return reported or ""
     names = [path.name for path in _entries(ib.parent.parent / "device/net") if path.name in nets]
-    same = [name for name in names if _port_number(nets[name]) == int_or(ib.name, 1) - 1]
+    numbers = {name: int_or(text_of(nets[name] / "dev_port") or "", 0) for name in names}
+    same = [name for name in names if numbers[name] == int_or(ib.name, 1) - 1]
     candidates = same or names
     return candidates[0] if len(candidates) == 1 else ""
-
-
-def _port_number(net: Path) -> int:
-    return int_or(text_of(net / "dev_port") or "", 0)
 
 
 def int_or(text: str, otherwise: int) -> int:
     """The number a text is, or something else."""
     return int(text) if text.isascii() and text.isdigit() else otherwise
-
-
-def _loopback(net: Path) -> bool:
-    return text_of(net / "type") == "772"  # linux/if_arp.h ARPHRD_LOOPBACK
 
 
 def _state(port: _Port, layer: str) -> PortState:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import msgspec
 from syntony import errors
 from syntony.clock.truth import compare
 from syntony.errors import MissingError, RemoteError, SyntonyError, UsageError
+from syntony.io.job_socket import credentials
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
 from syntony.lab.messages import (
@@ -64,7 +64,6 @@ _CRASH_RESTARTS = 3
 LOGIN_NS = 600 * S
 """Validity of the login token in a printed console link."""
 LOGIN_TIMEOUT_NS = 5 * S
-_CREDENTIALS = struct.Struct("3i")
 _reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _R = TypeVar("_R", bound=Reply)
 
@@ -197,9 +196,7 @@ class Lab:
     def pid(self) -> int:
         """The supervisor's process id in this namespace, for entering the lab's namespaces."""
         with self._connect() as peer:
-            raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            pid, _, _ = _CREDENTIALS.unpack(raw)
-            return int(pid)
+            return credentials(peer).pid
 
     def enter_argv(self, node: str, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` in namespace `node`.

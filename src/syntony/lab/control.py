@@ -69,16 +69,14 @@ class ControlPlane:
         for name in due:
             del self._due_ns[name]
         touched = {node for (node, _), link in self._links.items() if link.name in due}
-        self._failed = frozenset((self._failed - due) | (due & self._down_links()))
+        down = {self._links[port].name for port in self._ports_down if port in self._links}
+        self._failed = frozenset((self._failed - due) | (due & down))
         wanted = routes(self._plan, self._failed)
         updates = tuple(
             self._update(node, wanted[node], node in touched) for node in self._plan.switches
         )
         self._installed = wanted
         return tuple(update for update in updates if update.withdraw or update.install)
-
-    def _down_links(self) -> set[str]:
-        return {self._links[port].name for port in self._ports_down if port in self._links}
 
     def _update(self, node: str, wanted: tuple[NamespaceRoute, ...], touched: bool) -> RouteUpdate:
         before = set(self._installed[node])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from syntony.lab import commands, netns
 from syntony.lab.plan import CONTROLLER, LabPlan
-from syntony.lab.routes import NamespaceRoute, routes
+from syntony.lab.routes import routes
 
 _THREADS = 4
 """`ip` and `tc` mostly wait for the kernel's RTNL lock: more threads than this gain nothing."""
@@ -31,8 +31,9 @@ def build(plan: LabPlan, *, guests: bool = False) -> None:
         empty = plan.hosts if guests else ()
         nodes = [node for node in plan.nodes if node not in empty]
         list(pool.map(lambda node: _addresses(plan, node), nodes))
-        wanted = routes(plan)
-        list(pool.map(lambda node: _routes(node, wanted[node]), set(nodes) & wanted.keys()))
+        lines = {node: commands.route_lines("add", found) for node, found in routes(plan).items()}
+        routed = set(nodes) & lines.keys()
+        list(pool.map(lambda node: netns.batch(node, ["ip"], lines[node]), routed))
         list(pool.map(lambda node: _ports(plan, node, commands.up_lines(plan, node)), empty))
 
 
@@ -41,10 +42,6 @@ def _sysctls(plan: LabPlan, node: str) -> dict[str, str]:
     if node in plan.switches and Path("/proc/sys", commands.SEED_SYSCTL).exists():
         values = values | {commands.SEED_SYSCTL: str(commands.hash_seed(plan, node))}
     return values
-
-
-def _routes(node: str, wanted: tuple[NamespaceRoute, ...]) -> None:
-    netns.batch(node, ["ip"], commands.route_lines("add", wanted))
 
 
 def _ports(plan: LabPlan, node: str, lines: list[str]) -> None:

@@ -143,7 +143,8 @@ class EmbeddedEngine:
             settings = _BLOCK_SETTINGS
             if not any(column.null_count for column in encoded.itercolumns()):
                 # Else every column is read with a mask of what is missing, and converted.
-                source += f", '{_structure(columns)}'"
+                types = ", ".join(f"{column.name} {stored_type(column)}" for column in columns)
+                source += f", '{types}'"
                 settings += _NO_NULLS
             self._own.query(
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM file({source}) {settings}"
@@ -208,11 +209,6 @@ class _Connection:
     def close(self) -> None:
         with self._lock:
             self._session.close()
-
-
-def _structure(columns: Sequence[Column]) -> str:
-    """The types of input columns, which are those of the stored ones."""
-    return ", ".join(f"{column.name} {stored_type(column)}" for column in columns)
 
 
 def _with_dictionaries(rows: pa.Table) -> pa.Table:

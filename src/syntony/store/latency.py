@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from syntony.model.sla import Latency
 from syntony.store.engine import Engine, Row, Scalar, integer, real
-from syntony.store.queries import DOUBTFUL, PERCENTILE_SHARES, window
+from syntony.store.queries import DOUBTFUL, POINTS, WEIGHTS, window
 from syntony.store.schema import quote
 from syntony.wire.probes import Plane
 from syntony.wire.tables import PROBE, VERBS, Table
@@ -85,11 +85,9 @@ def _latency(
     lost: str = "sum(lost)",
 ) -> str:
     """Columns: the keys, then sent, lost, measured, [p50, p90, p99], clock error."""
-    points = ", ".join(name for name, _ in PERCENTILE_SHARES)
-    weights = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
     return (
         f"SELECT {keys}, sum(sent), {lost}, sum(count), "
-        f"quantilesExactWeightedArray(0.5, 0.9, 0.99)([{points}], [{weights}]), "
+        f"quantilesExactWeightedArray(0.5, 0.9, 0.99)([{POINTS}], [{WEIGHTS}]), "
         f"maxIf(clk_err_ns, count > 0) "
         f"FROM {table.name} WHERE {window(first_ns, last_ns)}{where} GROUP BY {group}"
     )

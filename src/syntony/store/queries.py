@@ -21,9 +21,9 @@ PERCENTILE_SHARES = (
     ("owd_p99_ns", 46),
     ("owd_max_ns", 9),
 )
-_POINTS = ", ".join(name for name, _ in PERCENTILE_SHARES)
-_WEIGHTS = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
-_QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
+POINTS = ", ".join(name for name, _ in PERCENTILE_SHARES)
+WEIGHTS = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
+_QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{POINTS}], [{WEIGHTS}])"
 # Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
 DOUBTFUL = "sumIf(unresolved, prober = dst)"
 STATES = (

@@ -209,7 +209,8 @@ class Failover:
         extra_due_ns = self._extra_ports.due_ns()
         if extra_due_ns is not None and extra_due_ns <= now_ns:
             partial = self._extra_ports.partial
-            out += self._watch_orders() if self._extra_ports.end(now_ns, self._is_partial) else []
+            ended = self._extra_ports.end(now_ns, lambda pair: self.health.is_partial(*pair))
+            out += self._watch_orders() if ended else []
             # Connections cut off because of a few ports need not wait for a recovery.
             out += self._settle_all(now_ns) if self._extra_ports.partial - partial else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
@@ -347,7 +348,9 @@ class Failover:
         self._watch_due_ns, self._watched_ns = None, now_ns
         used = self.plain.pairs() | self.table.pairs() | self.notices.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
-        watched = with_witnesses(pairs, self.health.plan, self._has_carrier)
+        watched = with_witnesses(
+            pairs, self.health.plan, lambda nic: self.health.dead(nic, "") is None
+        )
         if watched == self._watched:
             return []
         self._watched = watched
@@ -357,9 +360,3 @@ class Failover:
         """The instruction which paths to probe fast from now on."""
         suspect, partial = self._extra_ports.suspect, self._extra_ports.partial
         return [WatchPaths(paths=self._watched, suspect=suspect, partial=partial)]
-
-    def _has_carrier(self, nic: str) -> bool:
-        return self.health.dead(nic, "") is None
-
-    def _is_partial(self, pair: Pair) -> bool:
-        return self.health.is_partial(*pair)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -156,7 +156,7 @@ class QueuePairPageReader:
 
     def _parse(self, first: np.void, now_ns: int) -> QueuePairFigures | None:
         device = _DEVICE.match(first["device"].tobytes())
-        counts = {name: int(first[name]) for name in _COUNTS}
+        counts: dict[str, Any] = {name: int(first[name]) for name in _COUNTS}
         began_ns, first_sent_ns = int(first["began_ns"]), int(first["first_sent_ns"])
         if (
             first["state"] not in {_READY, _FAILED}
@@ -171,10 +171,8 @@ class QueuePairPageReader:
             return None
         kind, owner = int(first["type"]), self._owner
         return QueuePairFigures(
-            job=owner.job,
-            program=owner.program,
-            pid=owner.pid,
-            uid=owner.uid,
+            **owner._asdict(),
+            **counts,
             key=f"{owner.pid}:{first['generation']}:{began_ns}",
             device=device[1].decode("ascii"),
             type=_TYPES.get(kind, str(kind)),
@@ -190,14 +188,6 @@ class QueuePairPageReader:
             first_sent_ns=first_sent_ns,
             errors=int(first["errors"]),
             first_error=int(first["first_error"]),
-            sent=counts["sent"],
-            unannounced=counts["unannounced"],
-            bytes_posted=counts["bytes_posted"],
-            signaled=counts["signaled"],
-            completed=counts["completed"],
-            received=counts["received"],
-            bytes_received=counts["bytes_received"],
-            receives_posted=counts["receives_posted"],
         )
 
     def _reported(self, entries: NDArray[np.void], counted: int, now_ns: int) -> bytes:

@@ -128,9 +128,6 @@ class Steering:
     def _unanswered(self, subflow: Subflow) -> bool:
         return self._health.unanswered(*subflow.pair)
 
-    def _is_outlived(self, conn: MptcpConnection, subflow: Subflow) -> bool:
-        return any(self._outlives(each, subflow) for each in self.living(conn))
-
     def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
         """Whether data were acknowledged on one subflow well after they stopped on another. If the
         peer replies to no probes, only this distinguishes them."""
@@ -247,7 +244,9 @@ class Steering:
             flow = subflow.flow
             if subflow.stalled is None or self.fault(conn, subflow) is not None:
                 continue
-            if self._unanswered(subflow) and not self._is_outlived(conn, subflow):
+            if self._unanswered(subflow) and not any(
+                self._outlives(each, subflow) for each in self.living(conn)
+            ):
                 # The pair itself may be dead. Its probes will show it or, if the peer replies to
                 # none, the data on other subflows.
                 turn.dues.append(turn.now_ns + LOOK_AGAIN_NS)

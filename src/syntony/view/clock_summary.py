@@ -213,7 +213,11 @@ def _delay_series(
         at: (_nearest(clocks[a], at), _nearest(clocks[b], at))
         for at in sorted(forward.keys() & reverse.keys())
     }
-    near = {at: pair for at, pair in near.items() if all(_close(each, at) for each in pair)}
+    near = {
+        at: pair
+        for at, pair in near.items()
+        if all(abs(sample.ts_ns - at) <= NEAR_NS for sample in pair)
+    }
     if not near:
         return None
     seconds = list(near)
@@ -247,10 +251,6 @@ def _clock_of(nic: str, clocks: Mapping[str, Sequence[ClockSample]]) -> str:
 
 def _nearest(samples: Sequence[ClockSample], at_ns: int) -> ClockSample:
     return min(samples, key=lambda sample: abs(sample.ts_ns - at_ns))
-
-
-def _close(sample: ClockSample, at_ns: int) -> bool:
-    return abs(sample.ts_ns - at_ns) <= NEAR_NS
 
 
 def _difference(

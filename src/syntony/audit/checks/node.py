@@ -193,7 +193,8 @@ class NovelMessages(HostCheck):
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found: dict[str, str] = {}
         for line in lines_of(kernel_log(host)):
-            if _SEVERE.search(line) and not _HARMLESS.search(line) and not self._listed(line):
+            listed = any(part in line for part in self.limits.harmless)
+            if _SEVERE.search(line) and not _HARMLESS.search(line) and not listed:
                 if is_known_fault(line):
                     continue  # node.kernel and node.xid say so
                 found.setdefault(template(line), line)
@@ -201,9 +202,6 @@ class NovelMessages(HostCheck):
             yield self.verdict(True, host, "nothing severe", "nothing severe", "kernel log")
         for name, line in sorted(found.items())[:MAX_TEMPLATES]:
             yield self.reading(host, "node.kmsg", "some", variant=name, evidence=line[:1000])
-
-    def _listed(self, line: str) -> bool:
-        return any(part in line for part in self.limits.harmless)
 
 
 def template(line: str) -> str:

@@ -124,7 +124,7 @@ class KernelModules(HostCheck):
         wanted = set(_RDMA)
         if any(port.link_layer == "InfiniBand" for port in ports):
             wanted.add("ib_umad")
-        missing = sorted(name for name in wanted if not self._has(host, loaded, name))
+        missing = sorted(name for name in wanted - loaded if not host.exists(f"/sys/module/{name}"))
         yield self.verdict(
             not missing, host, f"missing: {' '.join(missing)}" if missing else "all loaded",
             " ".join(sorted(wanted)), "/proc/modules",
@@ -151,10 +151,6 @@ class KernelModules(HostCheck):
         if any(len(row) < 3 or not row[1].isdigit() for row in rows):
             raise UnreadableError("/proc/modules is not in the kernel's format")
         return frozenset(row[0] for row in rows)
-
-    @staticmethod
-    def _has(host: Facts, loaded: frozenset[str], name: str) -> bool:
-        return name in loaded or host.exists(f"/sys/module/{name}")
 
 
 _WATCHED = re.compile(

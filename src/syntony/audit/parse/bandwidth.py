@@ -70,7 +70,7 @@ def _closed(case: str) -> None:
 def _matrix(lines: list[str], what: str) -> _Matrix:
     """Rows below a head of 0, 1, 2…; every row as wide as the head."""
     cells = [line.split() for line in lines]
-    heads = [number for number, row in enumerate(cells) if row and row == _counted(len(row))]
+    heads = [at for at, row in enumerate(cells) if row and row == list(map(str, range(len(row))))]
     if not heads:
         raise UnreadableError(f"`nvbandwidth` printed no matrix of {what}")
     width = len(cells[heads[0]])
@@ -79,10 +79,6 @@ def _matrix(lines: list[str], what: str) -> _Matrix:
     if not matrix or any(len(row) != width for row in matrix):
         raise UnreadableError(f"`nvbandwidth` printed half a matrix of {what}")
     return matrix
-
-
-def _counted(size: int) -> list[str]:
-    return [str(number) for number in range(size)]
 
 
 def _rate(cell: str) -> float | None:

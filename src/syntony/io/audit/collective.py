@@ -103,9 +103,9 @@ def run_torch(
         if done.trouble:
             why = f"{host}: {done.trouble}"
             return NcclRun(case=case, hosts=order, trouble=why, broke=done.started)
-    last = next((line for line in reversed(ended[0].said.splitlines()) if line[:1] == "{"), "")
     try:
-        return NcclRun(case=case, hosts=order, output=parse_output(last, ended[0].said))
+        output = parse_output(ended[0].last_object, ended[0].said)
+        return NcclRun(case=case, hosts=order, output=output)
     except InputError as error:
         return NcclRun(case=case, hosts=order, trouble=str(error))
 
@@ -116,9 +116,8 @@ def count_gpus(hosts: Sequence[str], where: RankStarter) -> dict[str, int]:
     ended = finish([where.rank(host, ["count"], {}) for host in hosts], COUNT_TIMEOUT_S)
     found = {}
     for host, done in zip(hosts, ended, strict=True):
-        reported = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
         try:
-            found[host] = int(json.loads(reported)["gpus"])
+            found[host] = int(json.loads(done.last_object)["gpus"])
         except (ValueError, KeyError, TypeError):
             why = done.trouble or f"it said {done.said.strip()[:80]!r}"
             raise RemoteError(f"{host}: its GPUs could not be counted: {why}") from None
@@ -132,6 +131,11 @@ class ProgramOutput(NamedTuple):
     """Standard output and error."""
     trouble: str
     started: bool
+
+    @property
+    def last_object(self) -> str:
+        """Its last line that is a JSON object; empty: none is."""
+        return next((line for line in reversed(self.said.splitlines()) if line[:1] == "{"), "")
 
 
 def finish(ranks: Sequence[RankCommand], timeout_s: float) -> list[ProgramOutput]:

@@ -78,11 +78,9 @@ class PairTests:
             if reported.get("why"):
                 broke = not (reported.get("lost") or reported.get("skip"))
                 return Speed(why=f"{host}: {reported['why']}", broke=broke)
-        lines = [_number(reported.get("line_gbps")) for reported in (served, sent)]
-        known = [line for line in lines if line is not None]
         gbps = _number(served.get("gbps"))
         why = "" if gbps is not None else f"{dst} reported no figure"
-        return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None, why=why)
+        return Speed(gbps=gbps, line_gbps=_line_gbps(served, sent), why=why)
 
     def _rdma(
         self, pair: Pair, requested: PairTestOptions, *, qps: int, gpu: bool = False
@@ -116,10 +114,9 @@ class PairTests:
         ended = finish(ranks, 3 * self._seconds + _MORE_S)
         said = []
         for done in ended:
-            last = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
             lost = {"why": done.trouble or "ended by the other end", "lost": True,
                     "first": bool(done.trouble)}  # fmt: skip
-            said.append(_object(last) or lost)
+            said.append(_object(done.last_object) or lost)
         return said[0], said[1]
 
 
@@ -163,9 +160,14 @@ def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:
         gbps = parse_write_bw(str(sent[1].get("said", "")))
     except UnreadableError as error:
         return Speed(why=f"{sent[0]}: {what}: {error}")
-    lines = [_number(reported.get("line_gbps")) for _, reported in (served, sent)]
+    return Speed(gbps=gbps, line_gbps=_line_gbps(served[1], sent[1]))
+
+
+def _line_gbps(*ends: Mapping[str, Any]) -> float | None:
+    """The slower end's line rate; None: not both are known."""
+    lines = [_number(end.get("line_gbps")) for end in ends]
     known = [line for line in lines if line is not None]
-    return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None)
+    return min(known) if len(known) == len(lines) else None
 
 
 def _of(reported: Mapping[str, Any], device: str) -> Mapping[str, Any]:

@@ -36,12 +36,9 @@ def make_chart(
             ((o.began_ns - faulty.fault_ns[0]) / S, (o.ended_ns - faulty.fault_ns[0]) / S)
             for o in faulty.outages
         ),
-        fault_label="" if faulty is None else _label(faulty),
+        fault_label="" if faulty is None else
+        f"{faulty.outages[0].kind} {faulty.outages[0].target}",
     )  # fmt: skip
-
-
-def _label(trial: NicFlapTrial) -> str:
-    return f"{trial.outages[0].kind} {trial.outages[0].target}"
 
 
 def line(trial: NicFlapTrial, run: RunFigures) -> ThroughputLine:

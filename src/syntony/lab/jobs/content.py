@@ -37,10 +37,8 @@ class Content:
 
     def send(self, src: int, dst: int, step: int) -> NDArray[np.uint32]:
         """The data that `src` sends to `dst` in an all-to-all. (elements // ranks,)"""
-        return self._share(step) * _weight(src * self.ranks + dst, step)
-
-    def _share(self, step: int) -> NDArray[np.uint32]:
-        return self._rolled(step)[: self.elements // self.ranks]
+        share = self._rolled(step)[: self.elements // self.ranks]
+        return share * _weight(src * self.ranks + dst, step)
 
     def _rolled(self, step: int) -> NDArray[np.uint32]:
         at = (step * 127) % self.elements
