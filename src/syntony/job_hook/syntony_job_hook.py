@@ -31,7 +31,7 @@ from syntony_job_peers import (  # type: ignore[import-not-found]
     BETWEEN,
     Functional,
     Pairs,
-    size_of,
+    weigh,
 )
 
 OPERATIONS = (
@@ -204,7 +204,7 @@ class Hook:
                 self.page.fail(each)
 
     def _begin(self, operation, what, group):
-        on_gpu = self._on_gpu(what[0] if isinstance(what, (list, tuple)) and what else what)
+        on_gpu, size = weigh(what)
         if on_gpu is None:
             return None
         if group is None:
@@ -214,15 +214,8 @@ class Hook:
             return None
         _, comm, seqs = known
         seq = next(seqs)
-        self.page.begin(comm, operation, seq, size_of(what))
+        self.page.begin(comm, operation, seq, size)
         return comm, operation, seq, on_gpu
-
-    @staticmethod
-    def _on_gpu(tensor):
-        """None: a graph is captured, and the operation runs when it is replayed."""
-        on_gpu = getattr(tensor, "is_cuda", False)
-        capturing = on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing()
-        return None if capturing else on_gpu
 
     def _resolve(self, name):
         """The group of a name."""
@@ -231,8 +224,7 @@ class Hook:
     def _default_group(self):
         """The default group, from where torch keeps it: torch's function calls four others, cold in
         each step."""
-        world = getattr(self._c10d, "_world", None)
-        group = getattr(world, "default_pg", None)
+        group = getattr(getattr(self._c10d, "_world", None), "_default_pg", None)
         return self._c10d._get_default_group() if group is None else group
 
     def _group(self, group):
@@ -371,21 +363,24 @@ class Hook:
     def _optimized(self, optimizer, _args, _kwargs):
         """Never raises, because it runs in the program's step."""
         try:
-            if self._c10d is None or not self._counts(id(optimizer)):
+            known = self._optimizer == id(optimizer) and not self._others
+            if not known and (self._c10d is None or not self._counts(id(optimizer))):
                 return
-            if self.page is None and not (self._c10d.is_initialized() and self._ready()):
+            page = self.page or (self._c10d.is_initialized() and self._ready())
+            if not page:
                 return
-            self.page.stepping = threading.get_ident()
-            self.page.go_on()
+            page.stepping = threading.get_ident()
+            if page.failed:
+                page.go_on()
             now_ns = time.monotonic_ns()
             if self._stepped_ns:
-                self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
-            self._step += 1
+                page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
+            self._step = step = self._step + 1
             self._stepped_ns, self._data_ns = now_ns, 0
-            if self._step <= WARM_STEPS:
+            if step <= WARM_STEPS:
                 self._sample(now_ns)
-            if self._models and not self._step % self._period:
-                self._reduced(self.page, now_ns)
+            if not step % self._period and self._models:
+                self._reduced(page, now_ns)
         except Exception:
             pass
 
