@@ -143,8 +143,9 @@ def drawn(draw: random.Random, book: BookState) -> BookState:
     incidents = [each for each in book.incidents if draw.random() < 0.8]
     for each in incidents:
         each.state = draw.choice([each.state, *IncidentState])
-        if each.live:  # as in the book: what is resolved changes when it is reopened
+        if each.live or each.paged:  # as in the book: over is what is resolved and cleared
             each.evidence = (draw.choice(["ü", "\0", "'; --", "%s ?"]),)
+            each.paged = draw.random() < 0.5
     for _ in range(draw.randrange(4)):
         incidents.append(
             Incident(

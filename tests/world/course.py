@@ -20,7 +20,6 @@ from tests.world.world import KEY_PERIOD_S, SETTLE_S
 
 from syntony.model import S
 from syntony.wire.control import ControllerQuery, ControllerStatus
-from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.probes import KeysQuery, KeysStatus
 from syntony.wire.query import Failure
 
@@ -197,8 +196,8 @@ def waiting_all_clears(world: World) -> set[tuple[str, str]]:
     """(rule, subject) of incidents that are resolved, and may return before their all-clear."""
     if world.leader is None or world.leader.controller is None:
         return set()
-    reply = world.leader.controller._alerts.incidents(IncidentsQuery(resolved=True))
-    return {(each["rule"], each["subject"]) for each in reply.incidents if each["clear"]}
+    book = world.leader.controller._alerts._book
+    return {(each.rule, each.subject) for each in book.incidents if each.paged and not each.live}
 
 
 async def check_losses(world: World) -> None:
