@@ -139,6 +139,23 @@ def test_a_book_and_its_messages_come_back(reopen: Open) -> None:
                 assert IncidentStore(state).load() == book
 
 
+def test_an_all_clear_after_the_resolution_is_stored(reopen: Open) -> None:
+    book = drawn(random.Random(1), BookState())
+    for each in book.incidents:
+        each.state, each.paged = IncidentState.RESOLVED, True
+    assert book.incidents
+    with reopen() as state:
+        store = IncidentStore(state)
+        for paged in (True, False):
+            for each in book.incidents:
+                each.paged = paged
+            assert store.differs(book)
+            with state.transaction() as connection:
+                store.save(connection, book)
+        assert not store.differs(book)
+        assert IncidentStore(state).load() == book
+
+
 def drawn(draw: random.Random, book: BookState) -> BookState:
     incidents = [each for each in book.incidents if draw.random() < 0.8]
     for each in incidents:
