@@ -15,7 +15,8 @@ import numpy as np
 from bench.simulated.incast import Case, Outcome, Sender, run
 
 from syntony.model import MS, S
-from syntony.traffic.pacing import PacePolicy, Pacer
+from syntony.traffic.pace_policy import PacePolicy
+from syntony.traffic.pacing import Pacer
 
 POLICY = PacePolicy(queue_ns=MS)
 END_NS = 120 * S

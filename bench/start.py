@@ -30,6 +30,7 @@ CLAIM_AIM_S = 30
 COMMANDS = (
     "--help", "version", "lab --help", "probe --help", "clock --help", "agent --help",
     "incidents --help", "audit --help", "why --help", "doctor --help", "context list",
+    "config check deploy/config/controller.toml",
 )  # fmt: skip
 STEPS = {"fleet up": "a fleet is up", "first claim": "clocks found after"}
 

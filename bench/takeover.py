@@ -75,10 +75,9 @@ async def _restart(world: World, _: ControllerUnit) -> None:
 async def _primary(world: World, _: ControllerUnit) -> None:
     """The database's host is lost; a replica that has all answers in its place a while later."""
     world.server.replicate()
-    world.server.unreachable |= {unit.name for unit in world.processes}
+    world.server.lost = True
     await asyncio.sleep(world.chance.uniform(1, 10))
     world.server.promote()
-    world.server.unreachable.clear()
 
 
 LOSSES: dict[str, Callable[[World, ControllerUnit], Awaitable[None]]] = {

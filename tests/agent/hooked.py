@@ -7,6 +7,8 @@ import contextlib
 import gc
 import os
 import select
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +38,29 @@ def work() -> None:
         next(data)
         dist.all_reduce(Tensor(), async_op=step % 2 == 1)
         optimizer.step()
+
+
+def elsewhere(call: Callable[[], object]) -> None:
+    """In another thread, until it has done so."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def loads_ahead() -> None:
+    """A thread waits for data while this one steps; then another one does both."""
+    optimizer, data = Optimizer(), _BaseDataLoaderIter()
+
+    def train() -> None:
+        for _ in range(3):
+            next(data)
+            optimizer.step()
+
+    dist.all_reduce(Tensor())
+    for _ in range(3):
+        elsewhere(lambda: next(data))
+        optimizer.step()
+    elsewhere(train)
 
 
 def names() -> None:
@@ -85,6 +110,20 @@ def groups() -> None:
     print(known[1]() is None, flush=True)
     dist.all_reduce(Tensor())
     dist.new_group()
+
+
+def many_groups() -> None:
+    """One after the other, of some ranks and of all."""
+    for _ in range(100):
+        group = dist.new_group()
+        dist.all_reduce(Tensor(), group=group)
+        dist.destroy_process_group(group)
+    for _ in range(40):
+        dist.isend(Tensor(), 3)
+        dist.all_reduce(Tensor())
+        dist.destroy_process_group()
+    dist.isend(Tensor(), 3)
+    dist.all_reduce(Tensor())
 
 
 def forks_ranks() -> None:
@@ -162,9 +201,39 @@ def loops() -> None:
     """It reports nothing any more."""
     syntony_job_page.SILENT_S = 0.0
     dist.all_reduce(Tensor())
+    Optimizer().step()
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         pass
+
+
+def loops_elsewhere() -> None:
+    elsewhere(loops)
+
+
+def interrupted() -> None:
+    """By a signal, whose handler calls the same, while the group is made known."""
+    module = dist.distributed_c10d
+    found = module.get_process_group_ranks
+
+    def ranks(group: object) -> list[int]:
+        module.get_process_group_ranks = found
+        signal.raise_signal(signal.SIGUSR1)
+        return list(found(group))
+
+    module.get_process_group_ranks = ranks
+    signal.signal(signal.SIGUSR1, lambda *_: dist.all_reduce(Tensor()))
+    for _ in range(2):
+        dist.all_reduce(Tensor())
+
+
+def starts_others() -> None:
+    """A process that forms the same group among its like, as writers of checkpoints do; then it
+    runs another program in its own place."""
+    dist.all_reduce(Tensor())
+    program = sys.executable, sys.argv[0]
+    print(subprocess.call([*program, "work"], stdin=subprocess.DEVNULL, stdout=2), flush=True)
+    os.execv(sys.executable, [*program, "names"])  # noqa: S606 - in its place
 
 
 def forks() -> None:
@@ -221,10 +290,12 @@ def long() -> None:
 
 os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the program has begun
 MODES: dict[str, Callable[[], object]] = {
-    "work": work, "names": names, "peers": peers, "many_peers": many_peers, "groups": groups,
-    "lets_go": lets_go, "arrives": arrives, "dies": dies, "errors": errors, "forks": forks,
-    "forks_ranks": forks_ranks, "loops": loops, "optimizers": optimizers,
-    "reduces": reduces, "short": short, "long": long,
+    each.__name__: each
+    for each in (
+        work, loads_ahead, names, peers, many_peers, groups, many_groups, lets_go, arrives, dies,
+        errors, optimizers, loops, loops_elsewhere, interrupted, starts_others, forks, forks_ranks,
+        reduces, short, long,
+    )
 }  # fmt: skip
 MODES[sys.argv[1]]()
 print("ready", flush=True)

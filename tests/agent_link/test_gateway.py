@@ -27,8 +27,8 @@ from tests.ports import free_port
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import FILE
 from syntony.controller.client import ask
-from syntony.controller.config import ControllerConfig
-from syntony.controller.gateway_server import _Dial, check_gateway
+from syntony.controller.config import ControllerConfig, check_gateway
+from syntony.controller.gateway_server import _Dial
 from syntony.errors import ConfigError, RemoteError, StoreError
 from syntony.io.credentials import fits, load_credentials, new_request
 from syntony.model import S

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.alerts.causes import explained
-from syntony.alerts.incident_book import REOPEN_NS, Book
+from syntony.alerts.incident_book import Book
 from syntony.alerts.incident_texts import shown
 from syntony.alerts.incidents import (
     RETENTION_NS,
@@ -20,6 +20,7 @@ from syntony.alerts.incidents import (
     IncidentState,
 )
 from syntony.alerts.observations import Observation, measured
+from syntony.alerts.paging import REOPEN_NS
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
 from syntony.errors import UsageError
@@ -307,6 +308,8 @@ def test_any_history(steps: list[tuple[dict[str, float | None], bool]]) -> None:
         assert max(live.values(), default=0) <= 1
     story.tick(5)
     assert all(incident.state is IncidentState.RESOLVED for incident in story.book.incidents)
+    story.now_ns += REOPEN_NS
+    story.tick()
     reported = Counter(change.kind for change in story.changes)
     assert reported[ChangeKind.PAGE] == reported[ChangeKind.CLEAR]
     assert not story.book.state.streaks

@@ -40,7 +40,8 @@ def of(name: str, found: list[tuple[str, str]]) -> list[str]:
 def test_it_fits_one_screen(evidence: int, jobs: int, rules: list[str], everything: bool) -> None:
     more: dict[str, Any] = {
         "resolved": "2026-11-25T03:00:09Z", "resolved_ns": 9_000_000_000, "repeats": 3,
-        "reopened": 2, "acknowledged_by": "ann", "comment": "cable ordered", "cause": 7,
+        "clear": "2026-11-25T03:01:09Z", "reopened": 2, "acknowledged_by": "ann",
+        "comment": "cable ordered", "cause": 7,
         "former_words": ["until 2026-11-25T03:00:05Z: leaf0: loses 100%"],
     }  # fmt: skip
     found = lines(

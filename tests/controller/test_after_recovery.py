@@ -47,15 +47,15 @@ def test_flaps_of_a_port_that_was_paged_for_are_its_own(control: Control) -> Non
     times = rng.randint(3, 8)
     for _ in range(times):
         pull(control, ["h0/rail0"], flaps, rng.randrange(12, 60))
-    assert control.pages() == ["port-down h0/rail0"] * times
+    assert control.pages() == ["port-down h0/rail0"] * 2, "one that returns at once pages twice"
     control.tick(300)
-    assert control.pages() == ["port-down h0/rail0"] * times
+    assert control.pages() == ["port-down h0/rail0"] * 2
     # One that nobody was informed of is news.
     flaps["h0/rail0"] += 1
     show(control, flaps)
     control.tick(10)
     expected = "link-flapping" if flaps["h0/rail0"] > 8 else "link-flaps"
-    assert control.pages()[times:] == [f"{expected} h0/rail0"]
+    assert control.pages()[2:] == [f"{expected} h0/rail0"]
 
 
 def test_flaps_that_keep_a_port_down_for_no_time_page_by_themselves(control: Control) -> None:
@@ -75,7 +75,7 @@ def test_a_leaf_that_dies_again_and_again_leaves_no_flapping_hosts(
     for _ in range(deaths):
         pull(control, nics, flaps, 20)
     control.tick(300)
-    assert control.pages() == ["switch-down leaf0"] * deaths
+    assert control.pages() == ["switch-down leaf0"] * 2
 
 
 @pytest.mark.parametrize("window", ["10s", "30s", "60s"])

@@ -100,6 +100,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_module, "GATHER_NS", 0)
     monkeypatch.setattr(ingest_module, "LOCAL_GATHER_NS", 0)
     monkeypatch.setattr(ingest_module, "RETRY_NS", 0)
+    monkeypatch.setattr(ingest_module, "LATE_NS", 0)
 
 
 class Bench:
@@ -496,5 +497,43 @@ def test_what_waits_when_its_agent_leaves_is_left_to_the_next_controller() -> No
         assert await bench.put("h1", "s", batch(2, T0 + 2))
         await bench.ingest.flush()
         assert bench.acknowledged == [1, 1, 2]
+
+    drive(work)
+
+
+def test_an_insert_that_the_store_carries_out_after_its_next_answer_is_not_repeated() -> None:
+    """As a server does that hung: it had received it."""
+    loop: asyncio.AbstractEventLoop
+
+    class Hung(FlakyStore):
+        late: tuple[pa.Table, ...] = ()
+
+        def insert(self, table: Table, rows: pa.Table) -> None:
+            if not self.inserts:
+                self.inserts, self.late = 1, (rows,)
+                raise StoreError("timed out")
+            super().insert(table, rows)
+
+        def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
+            found = super().recorded(table, first_ns, last_ns)
+            loop.call_soon_threadsafe(self._carry_out, table, self.late)
+            self.late = ()
+            return found
+
+        def _carry_out(self, table: Table, late: tuple[pa.Table, ...]) -> None:
+            for rows in late:
+                super().insert(table, rows)
+
+    async def work() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        store = Hung()
+        bench = Bench(store)
+        bench.greet("h1", "s")
+        bench.sources["h1", "s"].unchecked = 0
+        await bench.put("h1", "s", batch(1, T0, T0 + S))
+        await bench.ingest.flush()
+        assert bench.acknowledged == [1]
+        assert set(store.rows.values()) == {1}
 
     drive(work)

@@ -336,7 +336,8 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
     one = incident()
     for minute in range(3):
         notifier.deliver(minute * RESEND_NS, T0, book(one))
-    one.state, one.resolved_ns = IncidentState.RESOLVED, T0 + S
+    one.state, one.resolved_ns, one.updated_ns = IncidentState.RESOLVED, T0 + S, T0 + S
+    one.paged = False
     for minute in range(3, 60):
         now_ns = T0 + S + (minute - 3) * RESEND_NS
         notifier.deliver(minute * RESEND_NS, now_ns, book(one))
@@ -356,10 +357,25 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
     assert far.got[-1][1][0]["endsAt"] == "2023-11-14T22:13:21.000Z"  # type: ignore[index]
 
 
+def test_alertmanager_hears_of_the_end_when_the_all_clear_is_sent(state: ControlState) -> None:
+    """What has returned before is resolved earlier."""
+    far = Far()
+    notifier = Reported([AM], state, far)
+    one = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S, updated_ns=T0 + S)
+    notifier.deliver(0, T0 + 90 * S, book(one))
+    one.paged, one.updated_ns = False, T0 + 2 * ECHO_NS
+    notifier.deliver(RESEND_NS, T0 + 2 * ECHO_NS, book(one))
+    ends = [body[0]["endsAt"] for _, body, _ in far.got]  # type: ignore[index]
+    assert ends[0] > "2023-11-14T22:14:50" > ends[1] == "2023-11-14T22:13:21.000Z"
+
+
 def test_a_restart_repeats_no_alerts_that_were_over_before(state: ControlState) -> None:
     """The labels may be those of an alert that fires now."""
     far = Far()
-    old = incident(state=IncidentState.RESOLVED, resolved_ns=T0 - ECHO_NS, paged=False)
+    ended_ns = T0 - ECHO_NS
+    old = incident(
+        state=IncidentState.RESOLVED, resolved_ns=ended_ns, updated_ns=ended_ns, paged=False
+    )
     Reported([AM], state, far).deliver(0, T0, book(old, incident(2)))
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)
@@ -477,7 +493,9 @@ def test_nobody_there() -> None:
 def test_alertmanager_is_told_in_the_worlds_time(state: ControlState) -> None:
     """An end in its future would be no end: fleet time need not be the world's."""
     far = Far()
-    over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S)
+    over = incident(
+        state=IncidentState.RESOLVED, resolved_ns=T0 + S, updated_ns=T0 + S, paged=False
+    )
     Reported([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)

@@ -14,7 +14,8 @@ from syntony.fabric.names import ComponentKind
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.meter import HEADERS
-from syntony.traffic.pacing import LinkQueue, PacePolicy
+from syntony.traffic.pace_policy import PacePolicy
+from syntony.traffic.pacing import LinkQueue
 from syntony.wire.traffic import FlowsReport, FlowView, Paces
 
 LAST = "leaf0->h0/rail0"

@@ -213,3 +213,14 @@ def test_traffic_in_one_direction_explains_no_delay_of_both(
     known = {"change": [], "ports": ["congestion"], "flows": ["congestion"]}
     rules = known[known_by] if both else ["component-delay"]
     assert control.pages() == [f"{rule} {CABLE}" for rule in rules]
+
+
+def test_losses_of_a_cable_may_be_those_of_a_queue_in_one_direction(control: Control) -> None:
+    """In which direction a round trip was lost may be unknown."""
+    much = 3 * 10**11
+    control.store.links.seen = port("h0/rail0", tx_bps=much), port("h2/rail0", rx_bps=much)
+    control.findings = (finding(CABLE, "cable", loss=0.004),)
+    waits = queue("leaf0->spine0", THERE_AND_BACK[0])
+    control.slas = LatencyInputs(None, (waits,), CROSSING, {})
+    control.tick(15)
+    assert control.pages() == ["congestion leaf0->spine0"]

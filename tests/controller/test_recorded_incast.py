@@ -27,7 +27,7 @@ from syntony.lab.topology import topology
 from syntony.model import MS, S
 from syntony.model.names import host_of
 from syntony.traffic.classes import Classes
-from syntony.traffic.pacing import PacePolicy
+from syntony.traffic.pace_policy import PacePolicy
 from syntony.wire.traffic import FlowsReport, FlowView
 
 RECORDED = Path(__file__).parent / "recorded" / "incast_over_verbs.csv"

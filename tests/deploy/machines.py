@@ -201,13 +201,18 @@ def running(place: Path, root: Path, names: Sequence[str]) -> Iterator[Machines]
         yield machines
 
 
+def later_version(text: str) -> str:
+    """Versions in this text, each made a later one for the same Debian."""
+    return re.sub(r"(\d\S*-\d+)(\+deb\d+)", r"\1.1\2", text)
+
+
 def later(packages: Sequence[Path], place: Path) -> list[Path]:
-    """The same packages as a later version."""
+    """The same packages as a later version, in `place`."""
     tree = place / "tree"
     for deb in packages:
         run("dpkg-deb", "-R", str(deb), str(tree), timeout_s=1800)
         control = tree / "DEBIAN/control"
-        control.write_text(re.sub(r"(0\S*\+deb\d+)", r"\1.1", control.read_text()))
+        control.write_text(later_version(control.read_text()))
         build = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(place))
         run(*build, timeout_s=1800)
         shutil.rmtree(tree)

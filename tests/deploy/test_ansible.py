@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, later, machine_root, running
+from tests.deploy.machines import PROGRAMS, Machines, later, later_version, machine_root, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -58,7 +58,9 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield found
 
 
-def play(machines: Machines, packages: Path = DEBS) -> subprocess.CompletedProcess[str]:
+def play(
+    machines: Machines, packages: Path = DEBS, **variables: object
+) -> subprocess.CompletedProcess[str]:
     hosts = {name: {"ansible_host": machines.address(name)} for name in HOSTS}
     nics = [{"name": "eth2", "rail": 0}, {"name": "eth3", "rail": 1}]
     inventory = {
@@ -71,6 +73,7 @@ def play(machines: Machines, packages: Path = DEBS) -> subprocess.CompletedProce
                 "ansible_python_interpreter": "/usr/bin/python3",
                 "syntony_address": machines.address(HOSTS[0]),
                 "syntony_packages": str(packages),
+                **variables,
             }
         },
     }
@@ -79,7 +82,9 @@ def play(machines: Machines, packages: Path = DEBS) -> subprocess.CompletedProce
     environment = {
         **os.environ,
         "ANSIBLE_HOST_KEY_CHECKING": "False",
-        "ANSIBLE_SSH_ARGS": f"-o UserKnownHostsFile={machines.place}/known",
+        "ANSIBLE_SSH_COMMON_ARGS": f"-o UserKnownHostsFile={machines.place}/known",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(machines.place),
+        "ANSIBLE_TIMEOUT": f"{LONG_S:.0f}",
         "ANSIBLE_LOCAL_TEMP": str(machines.place),
         "ANSIBLE_NOCOLOR": "1",
     }
@@ -127,6 +132,23 @@ def test_a_second_run_changes_nothing(machines: Machines) -> None:
     assert recap.count("changed=0") == len(HOSTS), recap
 
 
+def test_failover_is_turned_on_with_the_rights_for_it(machines: Machines) -> None:
+    done = play(machines, syntony_traffic={"mode": "act", "jobs": ["train-*"]})
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+    def acting() -> bool:
+        asked = machines.ssh(HOSTS[0], f"syntony failover status --json --controller {SOCKET}")
+        hosts = json.loads(asked.stdout)["hosts"] if asked.stdout else []
+        modes = {each["host"]: each["report"]["mode"] for each in hosts}
+        return modes.keys() == {*HOSTS} and all(mode[:3] == "act" for mode in modes.values())
+
+    eventually(acting, "failover on three hosts", within_s=LONG_S)
+    for name in HOSTS:
+        shown = machines.ssh(name, "systemctl show --property AmbientCapabilities syntony-reactor")
+        assert "cap_sys_ptrace" in shown.stdout
+        eventually(partial(well, machines, name), f"every step of {name}", within_s=LONG_S)
+
+
 def versions(machines: Machines, name: str) -> set[str]:
     asked = machines.ssh(name, "dpkg-query -W -f '${Version}\\n' 'syntony-*'")
     return set(asked.stdout.split())
@@ -139,7 +161,7 @@ def test_newer_packages_and_the_older_ones_again(machines: Machines) -> None:
     newer = machines.place / "newer"
     newer.mkdir()
     later(list(DEBS.glob(f"syntony-*{SUITES[SUITE]}*.deb")), newer)
-    for packages, wanted in ((newer, {f"{version}.1" for version in older}), (DEBS, older)):
+    for packages, wanted in ((newer, set(map(later_version, older))), (DEBS, older)):
         done = play(machines, packages)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         for name in HOSTS:
@@ -150,6 +172,8 @@ def test_newer_packages_and_the_older_ones_again(machines: Machines) -> None:
 
 
 def test_purged_packages_leave_a_machine_as_it_was(machines: Machines) -> None:
+    """What the administrator has added to systemd's directories stays."""
+    machines.ssh(HOSTS[2], "rm -r /etc/systemd/system/syntony-reactor.service.d")
     gone = machines.ssh(HOSTS[2], "apt-get purge -y -qq syntony-agent syntony-tools 2>&1")
     assert gone.returncode == 0, gone.stdout
     # systemd may remember names of units that are gone ("not-found"); a link to one is a remnant.

@@ -11,6 +11,7 @@ from tests.deploy.daemons import DEPLOY
 from syntony.agent.config import AgentConfig
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig, EnrolmentConfig
+from syntony.traffic.policy import FailoverMode, Policy
 
 yaml = pytest.importorskip(
     "yaml", reason="needs PyYAML (make dev): templates of the Ansible role are NOT tested"
@@ -53,11 +54,17 @@ def test_every_key_of_both_files_can_be_set(tmp_path: Path) -> None:
             syntony_nics=[{"name": "eth2", "rail": 0}],
             syntony_scrapers=["prometheus", "backup"],
             syntony_agent_extra='utc = "kernel"',
-            syntony_agent_tables='[traffic]\nmode = "act"\n',
+            syntony_agent_tables='[clock]\ndir = "/run/other"\n',
+            syntony_traffic={
+                "mode": "act", "jobs": ["train-*", "läuft & mehr"], "plain": False, "port": 9000,
+            },
         ),
         AgentConfig,
     )  # fmt: skip
-    assert (agent.utc, agent.traffic.mode) == ("kernel", "act")
+    assert (agent.utc, agent.clock.dir) == ("kernel", "/run/other")
+    assert agent.traffic == Policy(
+        mode=FailoverMode.ACT, jobs=("train-*", "läuft & mehr"), plain=False, port=9000
+    )
     assert agent.metrics.clients == ("prometheus", "backup")
     controller = load_config(
         written(
@@ -93,7 +100,7 @@ def test_every_variable_is_checked_before_the_role_begins() -> None:
     options = specs["argument_specs"]["main"]["options"]
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
     assert set(options) == {"syntony_role", *defaults}
-    types = {"str": str, "int": int, "list": list}
+    types = {"str": str, "int": int, "list": list, "dict": dict}
     for name, value in defaults.items():
         assert isinstance(value, types[options[name]["type"]]), name
 

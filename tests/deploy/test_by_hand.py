@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy.daemons import DEPLOY
-from tests.deploy.machines import PROGRAMS, Machines, later, machine_root, running
+from tests.deploy.machines import PROGRAMS, Machines, later, later_version, machine_root, running
 from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
@@ -157,7 +157,7 @@ def upgraded_rolled_back_purged(machines: Machines) -> None:
         files = [file for file in newer if each == FIRST or "controller" not in file.name]
         on(machines, each, "mkdir new")
         copy(machines, each, files, "new")
-        changes_version(machines, each, f"cd new; {APT}{upgrade} -y -q", f"{version}.1")
+        changes_version(machines, each, f"cd new; {APT}{upgrade} -y -q", later_version(version))
     changes_version(machines, host, f"{APT}{back} -y -q", version)
     on(machines, FIRST, typed("syntony enrol revoke gpu001").replace(FIRST, host))
     on(machines, host, APT + typed("apt purge syntony-agent") + " -y -q")

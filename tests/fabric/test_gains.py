@@ -65,8 +65,9 @@ class Drawn:
         nothing = PartlyLearnt.nothing(len(self.paths))
         crossings = np.zeros((len(self.paths), 0), dtype=np.int32)
         paths = CandidatePaths(
-            sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))), {}
-        )
+            sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))),
+            np.ones(len(self.asked), dtype=np.bool_), {},
+        )  # fmt: skip
         return Gains(self.asked, paths, beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:
@@ -179,6 +180,7 @@ def test_paths_that_another_fault_explains_are_unharmed_ones(
         PartlyLearnt.nothing(paths),
         np.array([[0, 1]] * paths, dtype=np.int32),
         lambda each: Clean(*(part[each] for part in clean)),
+        np.ones(1, dtype=np.bool_),
         {},
     )
     beside = PathLosses(lost, arrived, rates, np.full(paths, -1e9), np.zeros(paths, dtype=np.int64))

@@ -134,3 +134,19 @@ def test_two_links_at_a_spine_are_not_taken_for_a_third(rng: np.random.Generator
         loss = {"leaf1->spine1": rng.uniform(0.3, 0.4), "leaf2->spine1": rng.uniform(0.4, 0.5)}
         found = round_trips(loss, rng, 4)
         assert {each.component for each in found} == {*loss}
+
+
+def test_two_cables_are_not_taken_for_the_only_host_behind_them(rng: np.random.Generator) -> None:
+    homes = {f"h{n}/rail{rail}": f"leaf{rail}{n // 2}" for n in range(5) for rail in (0, 1)}
+    paths, crosses = [], []
+    for (a, near), (b, far) in permutations(homes.items(), 2):
+        if a[-1] == b[-1] and near != far:
+            for there, back in (*product(("spine0", "spine1"), repeat=2),) * 2:
+                paths.append([a, near, there, far, b, far, back, near, a])
+                crosses.append(("h4" in a + b) * (there, back).count("spine1"))
+    sent = np.full(len(paths), 4)
+    candidates = make_candidates(Listing.of(paths))
+    for _ in range(3):
+        lost = rng.binomial(sent, 1 - 0.9 ** np.array(crosses))
+        found = locate(candidates, [WindowCounts("1s", sent, lost)])
+        assert all(each.component != "h4" or each.confidence < 0.7 for each in found), found

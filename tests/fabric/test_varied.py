@@ -50,6 +50,12 @@ def test_a_suspect_nearly_as_likely_leaves_no_name_sure() -> None:
     assert outcome(case, located(case)) == "twin", case.truths
 
 
+def test_a_host_does_not_answer_some_flows_late() -> None:
+    """Replies of a NIC were named at 0.84 for a link: half of the paths to it lost nothing."""
+    case = draw(706_000_301)
+    assert outcome(case, located(case)) == "right", case.truths
+
+
 @pytest.mark.parametrize("seed", range(43_000, 43_003))
 def test_no_fault_is_no_finding(seed: int) -> None:
     case = draw(seed, faults=0)

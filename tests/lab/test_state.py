@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from syntony.errors import MissingError, UsageError
+from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.lab import state, world
+from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import GUARD, World, new_lab
 
@@ -160,17 +161,24 @@ def test_the_directory_of_a_killed_lab_goes_with_its_last_process(
     of it while somebody waits for it."""
     directory, lock = state.claim("killed")
     monkeypatch.setattr("time.sleep", lambda _s: os.close(lock))
-    state.remove_killed(directory)
+    assert state.remove_killed(directory)
     assert not directory.exists()
-    state.remove_killed(directory)
+    assert state.remove_killed(directory)
 
 
 def test_a_killed_lab_whose_process_cannot_end_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Neither where a lab is started nor where it is ended."""
+    killed: list[int] = []
     monkeypatch.setattr(state, "_KILLED_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(Lab, "pid", lambda _lab: 4711)
+    monkeypatch.setattr("os.kill", lambda pid, _signal: killed.append(pid))
     directory, lock = state.claim("stuck")
-    state.remove_killed(directory)
+    assert not state.remove_killed(directory)
+    with pytest.raises(RemoteError, match="process 4711 or one of its children waits"):
+        Lab(directory).down()  # it does not answer either
+    assert killed == [4711]
     assert directory.exists()
     os.close(lock)
     assert "stuck" not in state.running()

@@ -78,8 +78,16 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
-def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A private ClickHouse server on loopback, as Debian packages it."""
+def clickhouse_server(clickhouse_process: tuple[str, subprocess.Popen[bytes]]) -> str:
+    """The URL of a private ClickHouse server."""
+    return clickhouse_process[0]
+
+
+@pytest.fixture(scope="session")
+def clickhouse_process(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """It is on loopback, as Debian packages it; its URL, and the process."""
     binary = shutil.which("clickhouse-server") or shutil.which(
         "clickhouse-server", path="/usr/sbin"
     )
@@ -99,7 +107,7 @@ def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     ):
         try:
             _wait(port, server)
-            yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}"
+            yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}", server
         finally:
             server.kill()
 

@@ -15,7 +15,8 @@ from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Note, Reason, Retire
-from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer
+from syntony.traffic.pace_policy import PacePolicy
+from syntony.traffic.pacing import LinkQueue, Pacer
 from syntony.traffic.pairs import PairState
 from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import TRIALS, Standby

@@ -109,6 +109,24 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_without_gain(
     assert flow not in {move.flow_id for move in later}, "and the path is left alone"
 
 
+def test_a_move_away_from_a_flow_that_was_last_measured_long_ago_is_kept() -> None:
+    """Its host had not reported: whether the move helped it is unknown."""
+    mover, at_ns = Mover(), 100 * S
+    mover.update(colliding())
+    seen = seen_at(at_ns)
+    *_, stale = seen.rates
+    rates = {**seen.rates, stale: replace(seen.rates[stale], at_ns=S)}
+    delays = {key: delay for key, delay in seen.delays.items() if key[0] != stale}
+    (move,) = mover.step(replace(seen, rates=rates, delays=delays), at_ns)
+    assert move.flow_id != stale
+    mover.done(move.flow_id, at_ns, ok=True)
+    mover.update([replace(f, path_id=mover._paths[f.flow_id]) for f in colliding()])
+    at_ns += POLICY.settle_ns
+    later = replace(seen, rates={move.flow_id: MeasuredRate(at_ns, 50 * GBPS)}, delays={})
+    assert mover.step(later, at_ns) == ()
+    assert mover.judged == {move.flow_id: TrialResult.UNKNOWN}
+
+
 def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     mover, flow = began()
     mover.done(flow, S, ok=True)

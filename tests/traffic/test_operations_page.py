@@ -39,7 +39,8 @@ class Written:
         self.count = 0
 
     def name(self, comm: int, text: bytes, ranks: int) -> None:
-        struct.pack_into("=II56s", self.data, 128 + 64 * comm, ranks, len(text), text)
+        used = len(text) | comm // 64 << 8
+        struct.pack_into("=II56s", self.data, 128 + 64 * (comm % 64), ranks, used, text)
 
     def record(self, *fields: int) -> None:
         """Kind, operation, communicator, number, bytes, three times."""
@@ -115,6 +116,23 @@ def test_operations_and_steps_are_told_once() -> None:
     assert reported.operations == (wanted,)
     assert reported.steps == (OperationStep(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
     assert take(reader, made)[2:] == ((), (), 0, "")
+
+
+def test_what_was_begun_before_its_communicators_place_was_anothers_has_no_wrong_name() -> None:
+    made, reader = named(), OperationsReader()
+    made.begin(0, NOW_NS - 9 * MS)
+    assert not take(reader, made).operations
+    made.end(0, NOW_NS - 8 * MS)
+    made.begin(1, NOW_NS - 7 * MS)
+    made.end(1, NOW_NS - 6 * MS)
+    made.name(64, b"1.def", 2)
+    made.begin(0, NOW_NS - 5 * MS, comm=64)
+    made.end(0, NOW_NS - 4 * MS, comm=64)
+    found = take(reader, made).operations
+    assert [(each.comm, each.ranks, each.seq) for each in found] == [
+        ("0.abc", 4, 0), ("1.def", 2, 0)
+    ]  # fmt: skip
+    assert reader.malformed == 1
 
 
 def test_an_operation_that_lasts_is_told_before_it_ends_and_again_after() -> None:

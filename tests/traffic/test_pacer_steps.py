@@ -6,7 +6,8 @@ import pytest
 
 from syntony.model import MS, S
 from syntony.traffic.demand import Priority
-from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer, Sending
+from syntony.traffic.pace_policy import PacePolicy
+from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 
 LINK, RATE = "leaf->h0", 100_000_000
 POLICY = PacePolicy(queue_ns=MS, after_ns=0)

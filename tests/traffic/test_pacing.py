@@ -13,7 +13,8 @@ from tests.cases import mostly_slow
 
 from syntony.model import MS, S
 from syntony.traffic.demand import Priority
-from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer, Sending
+from syntony.traffic.pace_policy import PacePolicy
+from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 from syntony.traffic.shares import LEAST, ShareClaim, share
 
 POLICY = PacePolicy(queue_ns=1 * MS, after_ns=0)

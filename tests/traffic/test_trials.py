@@ -115,6 +115,14 @@ def test_those_that_it_was_in_the_way_of_are_waited_for() -> None:
     assert judged(each, {"a": 0.4}, SETTLED + POLICY.settle_ns) is TrialResult.NO_GAIN
 
 
+def test_a_move_may_have_helped_those_that_were_not_measured_before() -> None:
+    each = trial({"a": 0.4})
+    each.all_measured = False
+    assert judged(each, {"a": 0.4, "b": 1.0}) is TrialResult.UNKNOWN
+    assert judged(each, {"a": 0.3, "b": 1.0}) is TrialResult.NO_GAIN
+    assert judged(each, {"a": 0.5, "b": 0.1}) is TrialResult.HELPED
+
+
 def test_what_failed_or_ended_is_no_part_of_it() -> None:
     each = trial({"a": 0.5, "b": 0.5}, move(), move("b"))
     each.waiting = {"a", "b"}

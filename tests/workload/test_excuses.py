@@ -65,17 +65,17 @@ class Job:
             self.call(self.whole, rank, begun_ns, max(begun) + MS, op, size)
 
     def recorded(
-        self, until_s: int = UNTIL_S, *, readings: bool = True,
+        self, until_s: int = UNTIL_S, *, readings: bool = True, every_s: int = 2,
         state: Callable[[int, int], str] = lambda _rank, _second: "S",
     ) -> RecordedBundle:  # fmt: skip
         processes = [
             store.process(
                 f"h{rank}", rank, second, ranks=self.ranks, state=state(rank, second),
-                cpu_ns=round(2 * S * self.cpu(rank, second)[0]),
-                runq_ns=2 * S * self.cpu(rank, second)[1],
-                frame=self.frame(rank),
+                cpu_ns=round(every_s * S * self.cpu(rank, second)[0]),
+                runq_ns=every_s * S * self.cpu(rank, second)[1],
+                frame=self.frame(rank), window_ns=every_s * S,
             )
-            for rank in range(self.ranks) for second in range(0, until_s + 10, 2)
+            for rank in range(self.ranks) for second in range(0, until_s + 10, every_s)
         ]  # fmt: skip
         rows = {COLLECTIVE.name: self.operations, STEP.name: self.steps,
                 JOB_PROCESS.name: processes if readings else []}  # fmt: skip
@@ -149,6 +149,66 @@ def test_a_rank_that_computes_is_not_stuck(
     reason = undetermined(found)
     assert f"{job.ranks - 1} of {job.ranks} ranks wait for rank {job.odd}: its process" in reason
     assert f"computes ({own[0]:.0%} of a core)" in reason
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize(
+    ("own", "others", "states", "starved"),
+    [
+        ((0.003, 0.0), (0.002, 0.0), "RS", True),  # it has not run for whole readings
+        ((0.008, 1.2), (0.0005, 0.9), "RS", True),
+        ((0.02, 0.98), (0.02, 0.98), "RR", True),  # those that wait with NCCL are as well
+        ((0.02, 0.98), (0.01, 0.3), "SS", False),
+        ((0.9, 0.0), (0.9, 0.0), "RR", False),
+    ],
+)
+def test_a_rank_that_waits_for_a_core_is_not_stuck(
+    number: int, own: tuple[float, float], others: tuple[float, float], states: str, *,
+    starved: bool,
+) -> None:  # fmt: skip
+    job = trained(number)
+    job.cpu = lambda rank, _second: own if rank == job.odd else others
+    found = job.judged(state=lambda rank, _second: states[rank != job.odd])
+    if not starved:
+        assert named(found) == [(F.HANG, (f"rank {job.odd}",))]
+        return
+    text = f"for rank {job.odd}: its process waits for a core (it had {own[0]:.0%} of one)"
+    assert text in undetermined(found)
+    sleeps = job.judged(state=lambda rank, second: "S" if second == 38 else states[rank != job.odd])
+    assert named(sleeps) == [(F.HANG, (f"rank {job.odd}",))]
+
+
+@pytest.mark.parametrize("number", DRAWS)
+@pytest.mark.parametrize("until_s", [26, 30])
+def test_a_rank_that_was_hardly_read_is_not_named(number: int, until_s: int) -> None:
+    """An agent that is short of CPU reads processes seldom."""
+    job = trained(number)
+    reason = undetermined(job.judged(until_s, every_s=6))
+    assert reason.endswith(f"for rank {job.odd}: its process has hardly been read since")
+    assert named(job.judged(34, every_s=6)) == [(F.HANG, (f"rank {job.odd}",))]
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_a_rank_that_has_not_run_since_its_message_came_does_not_hang(number: int) -> None:
+    """Its receive is open, though the other rank has sent: it is no hang of both."""
+    job = learned(number)
+    job.call("0.p2p 0>1", 0, SINCE_S * S + MS, SINCE_S * S + 2 * MS, "send", count=2)
+    job.call("0.p2p 0>1", 1, SINCE_S * S, 0, "recv", count=2)
+    job.call("0.p2p *>0", 0, SINCE_S * S + 3 * MS, 0, "recv")
+    assert named(job.judged()) == [(F.HANG, ("communicator 0.p2p 0>1",))]
+    job.cpu = lambda rank, _second: (0.004, 0.99 if rank == 1 else 0.0)
+    found = job.judged(state=lambda rank, _second: "R" if rank == 1 else "S")
+    assert "for rank 1: its process waits for a core" in undetermined(found)
+
+
+@pytest.mark.parametrize("number", DRAWS)
+def test_ranks_that_seem_to_wait_for_each_other_may_wait_for_a_core(number: int) -> None:
+    job = learned(number)
+    for one, other in ((1, 2), (2, 1)):
+        job.call(f"0.p2p {one}>{other}", other, SINCE_S * S, 0, "recv", count=2)
+    assert named(job.judged(60)) == [(F.HANG, ("rank 1", "rank 2"))]
+    found = job.judged(60, state=lambda rank, _second: "R" if rank == 2 else "S")
+    assert "for rank 2: its process waits for a core" in undetermined(found)
 
 
 def test_a_wait_is_recorded_with_what_its_rank_does_and_how_to_see_more() -> None:
@@ -391,6 +451,11 @@ def test_who_waits_for_any_rank_waits_for_those_that_wait_for_nobody(
         assert named(found) == [(F.HANG, tuple(f"rank {rank}" for rank in silent))]
     else:
         assert named(found) == []
+    job.cpu = lambda rank, _second: (0.9 if rank in silent else 0.01, 0.0)
+    if left == 1 or barrier:
+        found = job.judged(60)
+        assert named(found) == []
+        assert found.waits[0].subjects == tuple(f"rank {rank}" for rank in silent)
 
 
 def test_a_rank_that_waits_for_any_other_does_not_hang_by_itself() -> None:

@@ -290,11 +290,31 @@ async def database_slow(world: World) -> None:
     world.server.slow_ns = 0
 
 
+async def lose_primary(world: World) -> None:
+    """The database's host is lost; a replica, which has every commit, takes its place a while
+    later."""
+    if world.server.lost:
+        return
+    world.server.replicate()
+    world.server.lost = True
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.server.promote()
+
+
 async def store_away(world: World) -> None:
     world.store.silent = world.chance.random() < 0.3
     world.store.down = True
     await asyncio.sleep(world.chance.uniform(1, 20))
     world.store.down = world.store.silent = False
+
+
+async def store_hangs(world: World) -> None:
+    """When it goes on, it carries out inserts that were given up, after 30 s, as well."""
+    if world.store.hangs_until_ns > world.loop.now_ns:
+        return
+    for_s = world.chance.uniform(20, 60)
+    world.store.hangs_until_ns = world.loop.now_ns + round(for_s * S)
+    await asyncio.sleep(for_s)
 
 
 async def store_gone(world: World) -> None:
@@ -395,7 +415,7 @@ FAULTS: dict[Fault, float] = {
     pause_controller: 2.0, pause_after_commit: 1.0,
     pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
     partition: 1.5, cut_host: 0.7, cut_database: 0.5, lose_probes: 0.7, run_job: 1.5,
-    database_away: 1.0, database_full: 0.7, database_slow: 0.7,
+    database_away: 1.0, database_full: 0.7, database_slow: 0.7, lose_primary: 0.5,
     store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
     split_streams: 1.0, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
     clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip
@@ -405,6 +425,7 @@ GATEWAY_FAULTS: dict[Fault, float] = {
     cut_store: 1.0, lose_gateway: 0.3, old_gateway_clock: 0.3,
 }  # fmt: skip
 """… where there are gateways."""
-NAMED_FAULTS: dict[Fault, float] = {store_gone: 1.0}
-"""… and those that happen only where they are named: they leave little else to see."""
+NAMED_FAULTS: dict[Fault, float] = {store_gone: 1.0, store_hangs: 1.0}
+"""… and those that happen only where they are named: the first leaves little else to see; rows are
+stored twice if a controller dies during the second (0743)."""
 NAMES = tuple(fault.__name__ for fault in FAULTS | GATEWAY_FAULTS | NAMED_FAULTS)

@@ -90,6 +90,17 @@ class DiesNowError(BaseException):
     """The process dies at this statement."""
 
 
+class WaitsError(BaseException):
+    """What a thread's function asks for answers at a later instant: it is called again then.
+
+    Args:
+        until_ns: since the world began.
+    """
+
+    def __init__(self, until_ns: int) -> None:
+        self.until_ns = until_ns
+
+
 class _Call(list[Any]):
     """A callback, its arguments and its context: what `asyncio.Handle` is, but cheaper to make. A
     world makes a dozen for each message."""
@@ -237,6 +248,10 @@ class Loop(asyncio.BaseEventLoop):
             assert dead is not None
             self.spent_ns = 0
             self.kill(dead)
+            return
+        except WaitsError as waits:
+            self.spent_ns = 0
+            self.call_at(waits.until_ns / S, self._execute, node, future, func, args)
             return
         except Exception as raised:  # noqa: BLE001 — handed on to whoever awaits
             result, error = None, raised

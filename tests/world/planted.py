@@ -280,6 +280,7 @@ PLANTED: dict[str, Plant] = {
     "moves-while-stopped": _patch(Failover, "stop", lambda *_, **__: []),
     "expired-moves-obeyed": _patch(rails, "order_of", lambda move, _: orders._rail_order(move)),
     "delays-without-bounds": _patch(segment_delays, "_delays", _exact),
+    "late-inserts-not-waited-for": _patch(ingest, "LATE_NS", 0),
     "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
@@ -308,6 +309,7 @@ SHOWN_BY: dict[str, dict[str, Any]] = {
         "mean_gap_s": 10.0,
         "order_gap_s": 2.0,
     },
+    "late-inserts-not-waited-for": {"only": ("store_hangs",)},
     "stepped-clocks-do-not-wait": {"only": ("clock_jump", "kill_controller", "partition")},
     "part-chosen-by-its-size": {"only": ("clock_jump", "partition"), "mean_gap_s": 3.0},
 }

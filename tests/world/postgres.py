@@ -52,7 +52,8 @@ class Server:
         self._replica = sqlite3.connect(":memory:")
         self._last_pid = 100
         self.current: Session | None = None
-        self.down = self.full = False
+        self.down = self.full = self.lost = False
+        """Lost: its host is, and nobody reaches it."""
         self.unreachable: set[str] = set()
         """Names of processes that are cut off."""
         self.deadly: dict[str, int] = {}
@@ -82,13 +83,16 @@ class Server:
         """A session for the process that runs. Raises `psycopg.OperationalError`."""
         node = NODE.get()
         assert node is not None
-        if self.down or node.name in self.unreachable:
-            self._spend(node, _RETRIES_S * S if node.name in self.unreachable else MS)
+        if self.down or self._cut_off(node):
+            self._spend(node, _RETRIES_S * S if self._cut_off(node) else MS)
             raise psycopg.OperationalError("connection failed: the server does not answer")
         self._last_pid += 1
         session = Session(self, self._last_pid, node)
         self.sessions[session.pid] = session
         return session
+
+    def _cut_off(self, node: Node) -> bool:
+        return self.lost or node.name in self.unreachable
 
     def _spend(self, node: Node, ns: int) -> None:
         began_ns = max(self._busy_ns.get(node, 0), self._loop.call_ns)
@@ -113,6 +117,7 @@ class Server:
 
     def promote(self) -> None:
         """The replica is the server."""
+        self.lost = False
         self.end_all()
         self._replica.backup(self.database)
         self.timeline += 1
@@ -185,7 +190,7 @@ class Server:
         if row is None or holder is None or row[0] != holder.pid:
             return False, False
         now_ms = self._now_ms()
-        silent = holder.node.paused or self.down or holder.node.name in self.unreachable
+        silent = holder.node.paused or self.down or self._cut_off(holder.node)
         busy = self._busy_ns.get(holder.node, 0) > self._loop.now_ns
         if (busy and not silent) or now_ms - LEASE_MS <= holder.active_ms <= now_ms:
             return False, False
@@ -204,7 +209,7 @@ class Server:
         return _Rows([(True,)])
 
     def _check(self, session: Session) -> None:
-        lost = session.node.name in self.unreachable
+        lost = self._cut_off(session.node)
         if session.ended and not lost:
             session.closed = True
             raise psycopg.OperationalError("terminating connection due to administrator command")

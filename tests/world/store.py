@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from tests.world.loop import NODE, Loop
+from tests.world.loop import NODE, Loop, WaitsError
 from tests.world.segments import LEAST_NS, MOST_NS
 
 from syntony.errors import StoreError
@@ -67,6 +69,8 @@ class WorldStore:
         self.down = False
         self.silent = False
         """It is down, and nobody refuses connections: every request waits until it times out."""
+        self.hangs_until_ns = 0
+        """It receives what is sent, and answers then. What was given up by then it does as well."""
         self.full = False
         """Or read-only: it takes no rows, and answers."""
         self.lacks: set[str] = set()
@@ -82,10 +86,17 @@ class WorldStore:
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """All rows of a partition, or none."""
+        self._hang(partial(self._keep, table, rows, 1.0))
         self._spend(2 * MS)
         away = self.full or self._away(table)
         fails = away or self._chance.random() < self.fails
         done = self._chance.random() if fails and not away else 1.0 if not fails else 0.0
+        self._keep(table, rows, done)
+        if fails:
+            raise StoreError("the store does not answer")
+
+    def _keep(self, table: Table, rows: pa.Table, done: float) -> None:
+        """So much of them, by partitions."""
         hosts, streams, numbers = (_values(rows, name) for name in ("host", "stream", "seq"))
         parts = (rows.column("ts_ns").to_numpy() // partition_ns(table)).tolist()
         found = dict.fromkeys(map(StoredPart, hosts, streams, numbers, parts))
@@ -105,8 +116,6 @@ class WorldStore:
             self._note_flows(rows, kept)
         if table is JOB_DELAY:
             self._note_delays(rows, kept)
-        if fails:
-            raise StoreError("the store does not answer")
 
     def _note_flows(self, rows: pa.Table, kept: set[int]) -> None:
         """A second of a flow is one row: all that people see of it are sums."""
@@ -140,17 +149,36 @@ class WorldStore:
         node = NODE.get()
         return node is not None and node.name in self.unreachable
 
+    def _hang(self, late: Callable[[], None] | None = None) -> None:
+        """Wait until it goes on, which is too late for some: it does `late` then.
+
+        Raises:
+            StoreError: this request was given up.
+        """
+        until_ns = self.hangs_until_ns
+        if until_ns <= self._loop.call_ns:
+            return
+        if until_ns <= self._loop.call_ns + TIMEOUT_NS:
+            raise WaitsError(until_ns)
+        if late is not None:
+            at_ns = until_ns + self._chance.randrange(S // 2)
+            self._loop.call_at(at_ns / S, late, context=Context())
+        self._loop.spend(TIMEOUT_NS)
+        raise StoreError("the store does not answer")
+
     def _spend(self, usual_ns: int) -> None:
         silent = (self.down and self.silent) or self._cut_off()
         self._loop.spend(TIMEOUT_NS if silent else self.slow_ns or usual_ns)
 
     def _answers(self) -> None:
+        self._hang()
         self._spend(MS)
         if self._unreachable():
             raise StoreError("the store does not answer")
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
+        self._hang()
         self._spend(MS)
         if self._away(table) or self._chance.random() < self.fails:
             raise StoreError("the store does not answer")

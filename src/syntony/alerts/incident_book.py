@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from syntony.alerts import paging
 from syntony.alerts.causes import (
     Related,
     ended_after,
@@ -39,14 +40,11 @@ from syntony.alerts.incidents import (
     forget,
 )
 from syntony.alerts.observations import Containment, Measured, Observation
-from syntony.alerts.paging import exact_first, is_silenced, postpone, wait_from, wait_ns
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
 from syntony.errors import UsageError
 from syntony.model import DAY_NS, S
 
-REOPEN_NS = 15 * 60 * S
-"""A condition that returns within this time after it was resolved reopens its incident."""
 SAME_NS = 30 * S
 """A part that begins to be bad later than this is not why a group has paged that may be anything:
 faults of single parts are named within seconds."""
@@ -96,10 +94,11 @@ class Book:
         for rule in self._rules.values():
             if rule.metric in measured.metrics:
                 found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
-                wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
+                paging.wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
                 changes += found
         self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
+        changes += paging.all_clears(now_ns, self.state.incidents)
         known = {incident.number: incident for incident in self.state.incidents}
         changes += self._explain(now_ns, topology, known)
         changes += self._rename(now_ns, topology, known)
@@ -120,11 +119,13 @@ class Book:
     def resolve(self, number: int, who: str, now_ns: int) -> list[IncidentChange]:
         """Resolve an incident; it opens again if it is still bad. Raises `UsageError`."""
         incident = self.find(number)
-        if not incident.live:
+        if not (incident.live or incident.paged):
             raise UsageError(f"incident {number} is resolved already")
         incident.comment = incident.comment or f"cleared by {who}"
         self.state.streaks.pop(_key(incident.rule, incident.subject), None)
-        return self._close(incident, now_ns)
+        incident.quiet_ns = 0
+        closed = self._close(incident, now_ns) if incident.live else []
+        return closed + paging.all_clears(now_ns, [incident])
 
     def silence(self, silence: Silence) -> Silence:
         """Add a silence. Returns it with its number."""
@@ -172,8 +173,8 @@ class Book:
         streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
         incident = self._live.get((rule.name, subject))
         if incident is not None and streak.good:
-            postpone(incident, now_ns - streak.good_ns)
-        streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
+            paging.postpone(incident, now_ns - streak.good_ns)
+        streak.bad, streak.good = streak.bad + 1, 0
         changes: list[IncidentChange] = []
         if incident is None:
             if streak.bad < rule.open_after:
@@ -181,6 +182,7 @@ class Book:
             changes.append(self._open(now_ns, rule, subject))
             incident = changes[0].incident
         update(incident, rule, observation, value, now_ns)
+        incident.bad_ns = now_ns
         return changes
 
     def _good(
@@ -201,11 +203,11 @@ class Book:
             incident.value = value
         # Stable times avoid repeated pages: before the first one, by any name, only counts need it.
         unknown = not (incident.paged or incident.continues or rule.counts)
-        stable = unknown or now_ns - streak.last_bad_ns >= rule.stable_ns
+        stable = unknown or now_ns - incident.bad_ns >= rule.stable_ns
         if streak.good < rule.clear_after or not stable or self._is_continued(incident):
             return []
         del self.state.streaks[key]
-        postpone(incident, now_ns - streak.good_ns)
+        paging.postpone(incident, now_ns - streak.good_ns)
         return self._close(incident, now_ns)
 
     def _open(self, now_ns: int, rule: Rule, subject: str) -> IncidentChange:
@@ -215,17 +217,20 @@ class Book:
             if (incident.rule, incident.subject) == (rule.name, subject)
             and now_ns - incident.resolved_ns < REPEAT_NS
         ]
-        if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
+        if past and now_ns - past[-1].resolved_ns < paging.REOPEN_NS:
             incident = past[-1]
             gap_ns = now_ns - incident.resolved_ns
             incident.state, incident.resolved_ns = IncidentState.OPEN, 0
             incident.began_ns = now_ns
             incident.severity = Severity.INFO
             incident.reopened += 1
-            incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
+            incident.quiet_ns = max(incident.quiet_ns, now_ns - incident.bad_ns)
+            incident.cause, incident.caused = 0, 0.0
+            if not incident.paged:
+                incident.paged_as = None
             incident.named_by, incident.named_ns, incident.announced = 0, 0, 0.0
             kind = ChangeKind.REOPENED
-            postpone(incident, gap_ns)
+            paging.postpone(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
                 incident.held_ns = now_ns
         else:
@@ -253,11 +258,7 @@ class Book:
         self._live.pop((incident.rule, incident.subject), None)
         incident.state = IncidentState.RESOLVED
         incident.resolved_ns = incident.updated_ns = now_ns
-        changes = [IncidentChange(now_ns, ChangeKind.RESOLVED, incident)]
-        if incident.paged:
-            incident.paged = False
-            changes.append(IncidentChange(now_ns, ChangeKind.CLEAR, incident))
-        return changes
+        return [IncidentChange(now_ns, ChangeKind.RESOLVED, incident)]
 
     # --- causes and pages ---
 
@@ -461,7 +462,7 @@ class Book:
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            incident.silenced = is_silenced(
+            incident.silenced = paging.is_silenced(
                 self.state.silences, incident, topology, now_ns, proven=rule.proven
             )
             # Afterwards it falls with the window of a count, so that any new event shows.
@@ -469,7 +470,7 @@ class Book:
             incident.announced = keep(incident.announced, incident.value)
             # Effects of an ended cause may still be in the measuring window.
             at_ns = measured.at_ns.get(rule.metric, now_ns)
-            waited = at_ns - incident.held_ns >= wait_ns(incident, rule, live[rule.name])
+            waited = at_ns - incident.held_ns >= paging.wait_ns(incident, rule, live[rule.name])
             may_page = (
                 incident.state is IncidentState.OPEN
                 and rule.metric in measured.metrics
@@ -481,7 +482,7 @@ class Book:
             if may_page and waited and self._is_bad_now(incident) and not is_reported(incident):
                 due.append(incident)
         changes: list[IncidentChange] = []
-        for incident in exact_first(due, topology):
+        for incident in paging.exact_first(due, topology):
             joins = self._rules[incident.rule].joins
             if any(
                 each.incident.rule in joins and self._continues(incident, each.incident, topology)

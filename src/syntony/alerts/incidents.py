@@ -39,6 +39,10 @@ class Incident(msgspec.Struct, kw_only=True):
     began_ns: int = 0
     """Last opening: `opened_ns`, or when it was last reopened; 0 in a state of an older version."""
     resolved_ns: int = 0
+    bad_ns: int = 0
+    """When it was last bad."""
+    quiet_ns: int = 0
+    """For how long it was not bad before it returned, at most. 0: it has not returned."""
     value: float = 0.0
     worst: float = 0.0
     unit: str = ""
@@ -73,9 +77,10 @@ class Incident(msgspec.Struct, kw_only=True):
     """Start of the delay `wait`: when it was opened or reopened, or its cause ended. Until its
     first page, times at which it was not bad since then are added."""
     paged: bool = False
-    """Whether it has paged, and no all-clear was sent yet."""
+    """Whether it has paged, and no all-clear was sent yet: one that has returned is resolved before
+    that is sent."""
     paged_as: Severity | None = None
-    """Its severity when it paged; None: it has not paged since it was opened or reopened."""
+    """Its severity when it paged; None: since it was opened or reopened nobody was paged for it."""
     pages: int = 0
     """Number of its pages."""
     silenced: bool = False
@@ -129,7 +134,6 @@ class Streak(msgspec.Struct):
 
     bad: int = 0
     good: int = 0
-    last_bad_ns: int = 0
     good_ns: int = 0
     """Instant since which it has been good."""
 

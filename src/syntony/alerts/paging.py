@@ -1,13 +1,18 @@
-"""Whether and when an incident may page, and which of several pages first. Pure."""
+"""Whether and when an incident may page, which of several pages first, and when the all-clear is
+sent. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from syntony.alerts.incidents import Incident, IncidentChange
+from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.observations import Containment
 from syntony.alerts.rules import Rule
 from syntony.alerts.silences import Silence
+from syntony.model import S
+
+REOPEN_NS = 15 * 60 * S
+"""A condition that returns within this time after it was resolved reopens its incident."""
 
 
 def wait_ns(incident: Incident, rule: Rule, live: int) -> int:
@@ -37,6 +42,22 @@ def wait_from(at_ns: int, changes: Iterable[IncidentChange], now_ns: int) -> Non
     for incident in (change.incident for change in changes):
         if incident.held_ns == now_ns:
             incident.held_ns = at_ns
+
+
+def clear_ns(incident: Incident) -> int:
+    """When the all-clear of an incident is due, if it is resolved. One that has returned is first
+    given twice the time after which it returned: an intermittent fault does not page each time."""
+    return incident.bad_ns + min(2 * incident.quiet_ns, REOPEN_NS)
+
+
+def all_clears(now_ns: int, incidents: Iterable[Incident]) -> list[IncidentChange]:
+    """Send the all-clears that are due."""
+    changes = []
+    for incident in incidents:
+        if incident.paged and not incident.live and now_ns >= clear_ns(incident):
+            incident.paged, incident.updated_ns = False, now_ns
+            changes.append(IncidentChange(now_ns, ChangeKind.CLEAR, incident))
+    return changes
 
 
 def is_silenced(

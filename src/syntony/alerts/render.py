@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from syntony.alerts.incidents import ChangeKind, Incident
+from syntony.alerts.paging import clear_ns
 from syntony.model import S, format_ns
 
 FIRING_NS = 5 * 60 * S
@@ -70,7 +71,8 @@ def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> 
         "repeats": str(incident.repeats),
         "formerly": "; ".join(incident.former_words),
     }
-    ends_ns = now_ns + FIRING_NS if incident.live else incident.resolved_ns
+    firing = incident.live or incident.paged
+    ends_ns = now_ns + FIRING_NS if firing else incident.resolved_ns
     return {
         "labels": labels,
         "annotations": {name: text for name, text in annotations.items() if text},
@@ -168,7 +170,9 @@ def webhook(
 
 
 def plain(incident: Incident) -> dict[str, Any]:
-    """One incident as plain data; instants in ns of fleet time and as text."""
+    """One incident as plain data; instants in ns of fleet time and as text. ``clear``: when the
+    all-clear of a resolved one is sent that has paged and may return."""
+    waits = incident.paged and not incident.live
     return {
         "number": incident.number,
         "rule": incident.rule,
@@ -184,6 +188,8 @@ def plain(incident: Incident) -> dict[str, Any]:
         "updated_ns": incident.updated_ns,
         "resolved_ns": None if incident.live else incident.resolved_ns,
         "resolved": None if incident.live else instant(incident.resolved_ns),
+        "clear_ns": clear_ns(incident) if waits else None,
+        "clear": instant(clear_ns(incident)) if waits else None,
         "value": incident.value,
         "worst": incident.worst,
         "unit": incident.unit,

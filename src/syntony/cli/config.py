@@ -98,7 +98,7 @@ def _check_values(config: AgentConfig | ControllerConfig) -> None:
         check_address(config.metrics.listen, tls=config.metrics.tls)
     if isinstance(config, AgentConfig):
         return
-    from syntony.controller.gateway_server import check_gateway
+    from syntony.controller.config import check_gateway
     from syntony.controller.hello_check import prefixes
     from syntony.state.postgresql import check_url
     from syntony.store import check_url as check_store

@@ -151,7 +151,7 @@ def _gateway(found: GatewayStatus) -> str:
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from syntony.controller.config import ControllerConfig
+    from syntony.controller.config import ControllerConfig, check_gateway
     from syntony.io.log_limit import log_to_stderr
 
     config = load_config(config_path, ControllerConfig)
@@ -160,7 +160,6 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
         if importlib.util.find_spec(module) is None:
             how = install_command(module)
             raise MissingError(f"the controller needs {module}; install it with: {how}")
-    from syntony.controller.gateway_server import check_gateway
     from syntony.controller.main import run, run_gateway
     from syntony.store import open_store
 

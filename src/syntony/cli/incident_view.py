@@ -38,7 +38,10 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
         ("since", _since(incident)),
     ]
     if incident["resolved"]:
-        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns(incident))} later"))
+        until = f"{incident['resolved']}, {format_ns(lasted_ns(incident))} later"
+        if incident.get("clear"):  # an older controller has none
+            until += f"; all-clear at {incident['clear']} unless it returns"
+        facts.append(("until", until))
     if incident["unit"]:  # otherwise it is true or not
         facts.append(("worst", measured(incident["worst"], incident["unit"])))
     facts.append(("do", incident["remedy"]))

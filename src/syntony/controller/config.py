@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from syntony.controller.notify import Receiver
-from syntony.errors import UsageError
+from syntony.errors import ConfigError, UsageError
 from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import DAY_NS, HOUR_NS, S, SyntheticClockSpec, parse_duration_ns
@@ -28,7 +28,7 @@ from syntony.model.config_values import (
 from syntony.model.tls_files import TlsFiles
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.pacing import PacePolicy
+from syntony.traffic.pace_policy import PacePolicy
 
 MIN_DETAIL_NS = 6 * HOUR_NS
 """Latency is compared with the past hour, and an hour is aggregated by minute after its end."""
@@ -239,6 +239,33 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def tls(self) -> TlsFiles:
         return TlsFiles(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key)
+
+
+def check_gateway(config: ControllerConfig) -> None:
+    """Raises `ConfigError`: a setting is not for a gateway, or a gateway's setting is missing."""
+    if not config.gateway:
+        if config.leaders:
+            raise ConfigError("leaders: only for a gateway; add gateway = true")
+        return
+    if not config.leaders:
+        raise ConfigError(
+            'gateway: name its leaders, for example leaders = ["controller1.example:8443"]'
+        )
+    its_leaders = {
+        "state": config.state,
+        "state_dir": config.state_dir,
+        "standby": config.standby,
+        "local_socket": config.local_socket,
+        "enrolment.listen": config.enrolment.listen,
+        "enrolment.authority": config.enrolment.authority,
+        "api.login_digest": config.api.login_digest,
+        "oidc": config.oidc,
+    }
+    set_here = [name for name, value in its_leaders.items() if value]
+    if set_here:
+        raise ConfigError(
+            f"{', '.join(set_here)}: not for a gateway, its leader has these settings; remove them"
+        )
 
 
 def _check_ports(listeners: Mapping[str, str]) -> None:

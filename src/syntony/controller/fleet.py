@@ -19,7 +19,8 @@ from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plan, ProbeFlow
 
 SETTLE_NS = 500 * MS
-"""A new plan waits this long for further arrivals: starting agents give one plan, not one each."""
+"""A new plan waits this long for further arrivals: starting agents give one plan, not one each. A
+controller's first plan does not, once all hosts of its predecessor are back."""
 SETTLE_LIMIT_NS = 5 * S
 """… but no longer than this after the first."""
 ABSENCE_NS = 300 * S
@@ -230,6 +231,8 @@ class Fleet:
             self._awaited -= self.members.keys()
             if self._awaited and now_ns < self._returned_until_ns:
                 return False
+            if not self._awaited and self._due_ns is not None:
+                self._due_ns = now_ns  # there is nobody left to wait for
             self._awaited.clear()
         if self._due_ns is None and any(
             host in self.mesh.flows and self._gone(host, now_ns) for host in self._away

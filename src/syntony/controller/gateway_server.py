@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from syntony.controller.api_hub import ApiService
-from syntony.controller.config import ControllerConfig
+from syntony.controller.config import ControllerConfig, check_gateway
 from syntony.controller.gateway import Gateway
 from syntony.controller.gateway_api import GatewayApiHub, OpenGatewayApi
 from syntony.controller.hello_check import prefixes
@@ -21,7 +21,7 @@ from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
 from syntony.controller.ports import STOP_GRACE_S
 from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
-from syntony.errors import ConfigError, RemoteError
+from syntony.errors import RemoteError
 from syntony.io.credentials import civil_now, load_credentials
 from syntony.io.descriptors import DescriptorWatch
 from syntony.io.dialling import channel_credentials, channel_options, explain
@@ -42,33 +42,6 @@ LEARN_S = 60.0
 """Interval at which the leader's aggregated minutes are read."""
 ASK_TIMEOUT_S = 70.0
 """A leader's slowest answer takes 60 s."""
-
-
-def check_gateway(config: ControllerConfig) -> None:
-    """Raises `ConfigError`: a setting is not for a gateway, or a gateway's setting is missing."""
-    if not config.gateway:
-        if config.leaders:
-            raise ConfigError("leaders: only for a gateway; add gateway = true")
-        return
-    if not config.leaders:
-        raise ConfigError(
-            'gateway: name its leaders, for example leaders = ["controller1.example:8443"]'
-        )
-    its_leaders = {
-        "state": config.state,
-        "state_dir": config.state_dir,
-        "standby": config.standby,
-        "local_socket": config.local_socket,
-        "enrolment.listen": config.enrolment.listen,
-        "enrolment.authority": config.enrolment.authority,
-        "api.login_digest": config.api.login_digest,
-        "oidc": config.oidc,
-    }
-    set_here = [name for name, value in its_leaders.items() if value]
-    if set_here:
-        raise ConfigError(
-            f"{', '.join(set_here)}: not for a gateway, its leader has these settings; remove them"
-        )
 
 
 class GatewayServer:

@@ -282,6 +282,7 @@ class IncidentService:
                 "opened": render.instant(each["opened_ns"]),
                 "began": render.instant(each["began_ns"]),
                 "resolved": each["resolved_ns"] and render.instant(each["resolved_ns"]),
+                "clear": None,
                 "unit": units.get(each["rule"], ""),
             }
             for each in self._store.incidents.since(first_ns)

@@ -46,6 +46,9 @@ LOCAL_GATHER_NS = 100 * MS
 """… while rows of the controller itself wait as well, which were collected before, or rows of
 probes that are no backlog: all agents send these at the same time, and localisation waits."""
 RETRY_NS = 1 * S
+LATE_NS = 2 * S
+"""An insert that failed may still be carried out: a server that hung does what it had received,
+within this time of its first answer (20,000 rows: 0.5 s on a busy machine)."""
 MAX_LOOKUPS = 3
 """Maximum lookups before one insert: if each takes `UNCHECKED_NS`, the last answer is used."""
 MAX_QUEUED_BYTES = 64 << 20
@@ -274,7 +277,7 @@ class Ingest:
             except StoreError as error:
                 self.failures += 1
                 self._complain(error)
-                await asyncio.sleep(RETRY_NS / S)
+                await self._settle(next(iter(waiting.values())).table)
         for item in items:
             item.source.stored = item.batch.seq
         self._under_way_ns = None
@@ -287,6 +290,21 @@ class Ingest:
             outcomes = [each.as_refused() if each.key in unstorable else each for each in outcomes]
             pieces = [each for each in pieces if each.key not in unstorable]
         self._on_stored(outcomes, pieces)
+
+    async def _settle(self, table: Table) -> None:
+        """Wait until the store answers, and has carried out what it received before."""
+        answers = False
+        while not answers:
+            await asyncio.sleep(RETRY_NS / S)
+            answers = await asyncio.to_thread(self._answers, table)
+        await asyncio.sleep(LATE_NS / S)
+
+    def _answers(self, table: Table) -> bool:
+        try:
+            self._store.recorded(table, 0, 1)
+        except StoreError:
+            return False
+        return True
 
     def _allow_more(self, items: list[_Item], size: int) -> None:
         """Agents may send twice as many as were stored now, as a backlog is delivered; of half of

@@ -336,9 +336,9 @@ class _Outgoing:
 
 def _fires(incident: Incident, fleet_ns: int) -> bool:
     """Whether to send it to Alertmanager now."""
-    if incident.live:
+    if incident.live or incident.paged:
         return incident.paged and not incident.cause
-    return incident.pages > 0 and fleet_ns - incident.resolved_ns < ECHO_NS
+    return incident.pages > 0 and fleet_ns - incident.updated_ns < ECHO_NS
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:

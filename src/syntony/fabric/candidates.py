@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.directions import CableDirections
-from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.names import ANY, GROUP, ComponentKind, cable_name, link_ends, link_name
 from syntony.fabric.tally import CandidateParts, Floats, Index
 from syntony.model.findings import Finding
@@ -79,11 +78,10 @@ class Candidates:
             for twin in (each, *self.same[each])
         )
 
-    def may_be_parts(self, candidate: int, loss: float) -> bool:
-        """As `tally.Structure`: a dead switch may, if NICs are attached to it. Their paths cannot
-        avoid it while routes converge, so paths without loss contradict it."""
-        dead = self.kinds[candidate] in _SWITCHES and loss > BLACKHOLE_LOSS
-        return dead and self.names[candidate] in self._edges
+    def may_hit_some(self, candidates: Index) -> Mask:
+        """As `tally.Structure`: a host that answers late does so on all of its flows."""
+        kinds = (self.kinds[candidate] for candidate in candidates.tolist())
+        return np.array([kind is not ComponentKind.REPLIES for kind in kinds], dtype=np.bool_)
 
     def unknown_beside(self, candidate: int) -> int | None:
         """As `tally.Structure`: the group of all paths out of and into a switch that list unknown
@@ -104,12 +102,6 @@ class Candidates:
             for each in (number, *twins)
             if self.both_ways[each]
         }
-
-    @cached_property
-    def _edges(self) -> frozenset[str]:
-        """Devices that NICs are attached to."""
-        ends = (link_ends(name) for name in self.names if "/" in name)
-        return frozenset(end for pair in ends if pair for end in pair if "/" not in end)
 
     def number_of(self, found: Finding) -> int | None:
         """Number of a component found to lose packets; None for delays and for one without a

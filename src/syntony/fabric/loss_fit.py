@@ -349,7 +349,8 @@ class Fit:
     def _new_gains(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
         paths = CandidatePaths(
             self._entries, self._may, self._clean_of(candidates), self._partly,
-            self._counted.crossings, self._clean_of, self._of_another,
+            self._counted.crossings, self._clean_of, self._structure.may_hit_some(candidates),
+            self._of_another,
         )  # fmt: skip
         path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor, self._alike)
         return Gains(candidates, paths, path_losses, self._outlier, self._some_flows)

@@ -98,6 +98,8 @@ class CandidatePaths(NamedTuple):
     """What each lossy path certainly crosses, (paths, width)."""
     clean_of: Callable[[Index], Clean]
     """`clean` for any candidates."""
+    able: Mask
+    """Which candidates may affect some flows only."""
     known: dict[tuple[int, bytes], bool]
     """Cache: candidate and affected paths → whether these are those of another component. A search
     repeats the same questions."""
@@ -328,7 +330,7 @@ class Gains:
         """Which candidates may have a fault of some flows: some, not all, of the paths across them
         lost anything, (candidates,)."""
         share = self.share_of_flows[:, 0]
-        return np.asarray((share >= MIN_SHARE) & (share < 1))
+        return np.asarray((share >= MIN_SHARE) & (share < 1) & self._paths.able)
 
     def _is_of_another(self, place: int) -> bool:
         """For the candidate at this place: whether the affected paths are those of another

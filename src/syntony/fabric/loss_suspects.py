@@ -179,10 +179,8 @@ class SuspectSearch(Search):
         self._flows_now = {}
 
     def _is_doubtful(self, candidate: int) -> bool:
-        """Whether the evidence against a whole device would justify two of its parts instead."""
+        """Whether the evidence against a finding would justify two others instead."""
         rate = self._found[candidate]
-        if not self._structure.may_be_parts(candidate, float(-np.expm1(-rate))):
-            return False
         clean = self._clean_of(np.array([candidate], dtype=np.intp))
         each = min(rate * clean.probes[0] / max(clean.paths[0], 1), self._outlier)
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])

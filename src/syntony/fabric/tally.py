@@ -139,8 +139,8 @@ class Structure(Protocol):
     def is_fixed(self, candidate: int) -> bool:
         """Whether no path can have moved onto it since it was learnt."""
 
-    def may_be_parts(self, candidate: int, loss: float) -> bool:
-        """Whether a candidate with this loss may instead be some of its parts."""
+    def may_hit_some(self, candidates: Index) -> NDArray[np.bool_]:
+        """Which of these can lose packets of some of the flows across them only."""
 
     def unknown_beside(self, candidate: int) -> int | None:
         """The candidate for all unknown components next to a device; None if there is none."""
@@ -157,9 +157,9 @@ class NoStructure:
         """Never."""
         return False
 
-    def may_be_parts(self, _candidate: int, _loss: float) -> bool:
-        """Never."""
-        return False
+    def may_hit_some(self, candidates: Index) -> NDArray[np.bool_]:
+        """All."""
+        return np.ones(len(candidates), dtype=np.bool_)
 
     def unknown_beside(self, _candidate: int) -> int | None:
         """None."""

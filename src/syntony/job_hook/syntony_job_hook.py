@@ -31,7 +31,7 @@ from syntony_job_peers import (  # type: ignore[import-not-found]
     BETWEEN,
     Functional,
     Pairs,
-    size_of,
+    weigh,
 )
 
 OPERATIONS = (
@@ -63,21 +63,23 @@ WARM_STEPS, MOST_PERIOD = 32, 64
 """Steps until the duration of one is known, and the maximum distance of queried passes."""
 STEPPED_NS = 1_000_000
 """The system's clock was set if its offset changed by more between two steps."""
+REPORTING = "SYNTONY_REPORTING"
+"""Environment variable: number of the process that reports. One that it starts inherits it."""
 
 
 class Hook:
-    """State of this process. `page` is None until there is something to report, and in children
-    that a rank forked."""
+    """State of this process. `page` is None until there is something to report, and in processes
+    that a rank forked or started: groups that they form have the names of the rank's own."""
 
     def __init__(self, path):
         self._path = path
         self.page: Any = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """A signal handler may call what the program was just calling."""
         self._groups: Any = {}
         self._known: Any = ()
         """What knows groups, by any key: the first of each value."""
         self._names: Any = collections.Counter()
-        self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
         """`DistributedDataParallel` → its communicator, newest backward pass and when that
         began."""
@@ -92,23 +94,24 @@ class Hook:
         self._step = 0
         self._stepped_ns = 0
         self._data_ns = 0
-        self._forked = False
+        self._of_rank = os.environ.get(REPORTING, str(os.getpid())) != str(os.getpid())
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self):
-        self._forked = self._forked or self.page is not None
+        self._of_rank = self._of_rank or self.page is not None
         self.page = None
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.RLock()  # another thread may have held it
 
     def _ready(self, place=None):
         """The page, made on first use. `place`: rank and ranks, where torch does not know them
         yet."""
-        if self.page is None and not self._forked:
+        if self.page is None and not self._of_rank:
             with self._lock:
                 if self.page is None:
                     page = Page(self._path)
                     page.place(*(place or (self._c10d.get_rank(), self._c10d.get_world_size())))
                     page.start()
+                    os.environ[REPORTING] = str(os.getpid())
                     self.page = page
         return self.page
 
@@ -148,13 +151,27 @@ class Hook:
             except Exception:  # there is none
                 whole = True
             result = function(group, *args, **kwargs)
-            for known in self._known:
-                for key, each in list(known.items()):
-                    if whole or each[0] is group:
-                        known.pop(key, None)
+            try:
+                self._forget(group, whole)
+            except Exception:
+                pass
             return result
 
         return destroy_process_group
+
+    def _forget(self, group, whole):
+        """Groups were destroyed, and others may have their places in the page."""
+        unused = set()
+        for known in self._known:
+            for key, each in list(known.items()):
+                if whole or each[0] is group:
+                    known.pop(key, None)
+                    unused.add(each[1])
+        for ddp, (comm, *rest) in list(self._models.items()):
+            if whole or ddp.process_group is group:
+                self._models[ddp] = (None, *rest)
+                unused.add(comm)
+        self.page.free.extend(comm + COMMS for comm in sorted(unused - {None}))
 
     def _wrapped(self, function, operation, place, payload, group_place):
         @functools.wraps(function)
@@ -187,7 +204,7 @@ class Hook:
                 self.page.fail(each)
 
     def _begin(self, operation, what, group):
-        on_gpu = self._on_gpu(what[0] if isinstance(what, (list, tuple)) and what else what)
+        on_gpu, size = weigh(what)
         if on_gpu is None:
             return None
         if group is None:
@@ -197,15 +214,8 @@ class Hook:
             return None
         _, comm, seqs = known
         seq = next(seqs)
-        self.page.begin(comm, operation, seq, size_of(what))
+        self.page.begin(comm, operation, seq, size)
         return comm, operation, seq, on_gpu
-
-    @staticmethod
-    def _on_gpu(tensor):
-        """None: a graph is captured, and the operation runs when it is replayed."""
-        on_gpu = getattr(tensor, "is_cuda", False)
-        capturing = on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing()
-        return None if capturing else on_gpu
 
     def _resolve(self, name):
         """The group of a name."""
@@ -214,8 +224,7 @@ class Hook:
     def _default_group(self):
         """The default group, from where torch keeps it: torch's function calls four others, cold in
         each step."""
-        world = getattr(self._c10d, "_world", None)
-        group = getattr(world, "default_pg", None)
+        group = getattr(getattr(self._c10d, "_world", None), "_default_pg", None)
         return self._c10d._get_default_group() if group is None else group
 
     def _group(self, group):
@@ -227,7 +236,7 @@ class Hook:
             known = self._groups.get(id(group))
             comm = self._new_comm(page, group) if known is None else None
             if comm is not None:
-                known = self._groups[id(group)] = (group, comm, itertools.count())
+                known = self._groups.setdefault(id(group), (group, comm, itertools.count()))
         return known
 
     def _new_comm(self, page, group, prefix=""):
@@ -237,15 +246,13 @@ class Hook:
 
     def _named(self, page, text, ranks):
         """The number of a new communicator; None: there is no room."""
-        comm = next(self._comms)
-        if comm >= COMMS:
+        if not page.free:
             page.lose()
             return None
         self._names[text] += 1
         if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
             text += "#{}".format(self._names[text])
-        page.name(comm, text, ranks)
-        return comm
+        return page.name(text, ranks)
 
     def _returned(self, opened, result):
         comm, operation, seq, on_gpu = opened
@@ -356,20 +363,24 @@ class Hook:
     def _optimized(self, optimizer, _args, _kwargs):
         """Never raises, because it runs in the program's step."""
         try:
-            if self._c10d is None or not self._counts(id(optimizer)):
+            known = self._optimizer == id(optimizer) and not self._others
+            if not known and (self._c10d is None or not self._counts(id(optimizer))):
                 return
-            if self.page is None and not (self._c10d.is_initialized() and self._ready()):
+            page = self.page or (self._c10d.is_initialized() and self._ready())
+            if not page:
                 return
-            self.page.go_on()
+            page.stepping = threading.get_ident()
+            if page.failed:
+                page.go_on()
             now_ns = time.monotonic_ns()
             if self._stepped_ns:
-                self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
-            self._step += 1
+                page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
+            self._step = step = self._step + 1
             self._stepped_ns, self._data_ns = now_ns, 0
-            if self._step <= WARM_STEPS:
+            if step <= WARM_STEPS:
                 self._sample(now_ns)
-            if self._models and not self._step % self._period:
-                self._reduced(self.page, now_ns)
+            if not step % self._period and self._models:
+                self._reduced(page, now_ns)
         except Exception:
             pass
 
@@ -384,6 +395,7 @@ class Hook:
         return True
 
     def wrap_loader(self, module):
+        """Another thread may wait for data all the time, to have them ahead of the step."""
         iterator = module._BaseDataLoaderIter
         function = iterator.__next__
 
@@ -393,7 +405,8 @@ class Hook:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._data_ns += time.monotonic_ns() - begin_ns
+                if self.page is not None and self.page.stepping == threading.get_ident():
+                    self._data_ns += time.monotonic_ns() - begin_ns
 
         iterator.__next__ = following
 

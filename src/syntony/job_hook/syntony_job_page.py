@@ -22,7 +22,7 @@ the program is once it has reported nothing for `SILENT_S`."""
 NEWEST_PLACE, LOST_PLACE = 3, 4
 """Of the header's 64-bit words."""
 COMM = struct.Struct("=II56s")
-"""Ranks, length of the name, name."""
+"""Ranks, length of the name and, above its 8 bits, how often the place was used before; name."""
 RECORD = struct.Struct("=HHIQQqqq8xQ")
 """Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
 instants or durations, by kind; last the number of the record, from 1."""
@@ -50,12 +50,17 @@ class Page:
         fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
         HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0, b"")
         self._words = memoryview(self._memory).cast("Q")
-        self.put = _putter(self._memory, self._words)
-        """Writes one record: kind, operation, communicator and the values by kind."""
-        self._lost = itertools.count(1)
-        self._open: Any = collections.deque()
-        self._failed: Any = collections.deque(maxlen=MOST_OPEN)
+        self.failed: Any = collections.deque(maxlen=MOST_OPEN)
         """Operations that raised, with their threads."""
+        self.put, self.begin, self.end = _putters(self)
+        """Write a record: kind, operation, communicator and the values by kind; that an operation
+        began: communicator, operation, number, bytes; that it ended: the first three of these."""
+        self._lost = itertools.count(1)
+        self.free = collections.deque(range(COMMS))
+        """Numbers for new communicators: place, and `COMMS` for each earlier use of it."""
+        self._open: Any = collections.deque()
+        self.stepping: Any = threading.main_thread().ident
+        """The thread that does the program's steps."""
         self._reported, self._silent_s = -1, 0.0
         self._wake = threading.Event()
         self._agent: Any = None
@@ -75,9 +80,13 @@ class Page:
         """Count an operation that is not recorded."""
         self._words[LOST_PLACE] = next(self._lost)
 
-    def name(self, comm, text, ranks):
-        data = text.encode("ascii", "replace")[-56:]
-        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
+    def name(self, text, ranks):
+        """The number of a new communicator; there must be a free one."""
+        comm = self.free.popleft()
+        data, place = text.encode("ascii", "replace")[-56:], comm % COMMS
+        used = len(data) | comm // COMMS << 8
+        COMM.pack_into(self._memory, COMMS_AT + place * COMM.size, ranks, used, data)
+        return comm
 
     def watch(self, comm, operation, seq, ended):
         """Record the end of an operation when `ended()` returns true."""
@@ -88,24 +97,17 @@ class Page:
         self._open.append((comm, operation, seq, ended))
         self._wake.set()
 
-    def begin(self, comm, operation, seq, size):
-        if self._failed:
-            self.go_on()
-        self.put(BEGIN, operation, comm, seq, size, time.monotonic_ns(), 0, 0)
-
-    def end(self, comm, operation, seq):
-        self.put(END, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
-
     def fail(self, opened):
         """An operation raised: it has ended once the program goes on, else it ends the process."""
-        self._failed.append((threading.get_ident(), *opened[:3]))
+        self.failed.append((threading.get_ident(), *opened[:3]))
 
     def go_on(self):
-        """This thread's program has caught the errors of its operations."""
-        mine = threading.get_ident()
-        for each in list(self._failed):
-            if each[0] == mine:
-                self._failed.remove(each)
+        """The program has caught the errors of this thread's operations, and has not ended by those
+        of threads that have."""
+        mine, running = threading.get_ident(), sys._current_frames() if self.failed else ()
+        for each in list(self.failed):
+            if each[0] == mine or each[0] not in running:
+                self.failed.remove(each)
                 self.end(*each[1:])
 
     def _run(self):
@@ -131,7 +133,7 @@ class Page:
         if reported != self._reported:
             self._reported, self._silent_s = reported, now_s
         silent = now_s - self._silent_s >= SILENT_S
-        text = where() if silent else ""
+        text = where(self.stepping) if silent else ""
         data = text.encode("ascii", "replace")[:FRAME_BYTES]
         self._memory[COMMS_AT - FRAME_BYTES : COMMS_AT] = data.ljust(FRAME_BYTES, b"\0")
 
@@ -173,19 +175,33 @@ class Page:
         return True
 
 
-def _putter(memory, words):
-    """`Page.put`, with only the names that it needs: in a step each look-up is a line of memory
-    that is not in a cache."""
+def _putters(page):
+    """`Page.put`, `begin` and `end`, with only the names that they need, and without calls of each
+    other: in a step each look-up is a line of memory that is not in a cache."""
     number_next = itertools.count(1).__next__  # one step of the interpreter: threads need no lock
-    pack_into, size, slots, begin = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
+    pack_into, size, slots, first = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
+    memory, words, failed, now = page._memory, page._words, page.failed, time.monotonic_ns
 
     def put(kind, operation, comm, *rest):
         number = number_next()
-        at = begin + (number - 1) % slots * size
-        pack_into(memory, at, kind, operation, comm, *rest, number)
+        pack_into(memory, first + (number - 1) % slots * size, kind, operation, comm, *rest, number)
         words[NEWEST_PLACE] = number
 
-    return put
+    def begin(comm, operation, seq, data):
+        if failed:
+            page.go_on()
+        number = number_next()
+        at = first + (number - 1) % slots * size
+        pack_into(memory, at, BEGIN, operation, comm, seq, data, now(), 0, 0, number)
+        words[NEWEST_PLACE] = number
+
+    def end(comm, operation, seq):
+        number = number_next()
+        at = first + (number - 1) % slots * size
+        pack_into(memory, at, END, operation, comm, seq, 0, now(), 0, 0, number)
+        words[NEWEST_PLACE] = number
+
+    return put, begin, end
 
 
 def spelled(ranks):
@@ -197,10 +213,10 @@ def spelled(ranks):
     return "{}-{}:{}".format(ranks[0], ranks[-1], apart)
 
 
-def where():
-    """Line and function of the program in which its first thread is, and what that has called."""
+def where(thread):
+    """Line and function of the program in which a thread is, and what that has called."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
-    inner = _outside(sys._current_frames().get(threading.main_thread().ident or 0), (__file__,))
+    inner = _outside(sys._current_frames().get(thread), (__file__,))
     outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
     spots = [
         "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,

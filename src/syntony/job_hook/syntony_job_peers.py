@@ -2,6 +2,7 @@
 and functional collectives (DTensor, compiled graphs); see `syntony_job_hook`."""
 
 import functools
+import sys
 import threading
 import time
 import weakref
@@ -39,8 +40,6 @@ class Pairs:
         self.known: Any = {}
         """Group and other rank as called → group, communicator, numbers of its operations."""
         self._recv = 0
-        self._directions = 0
-        """Those between two ranks so far."""
         self._works: Any = {}
         """Transfers that were begun and not waited for, by the number of torch's object."""
         self._thread = threading.local()
@@ -143,9 +142,9 @@ class Pairs:
             self._returned(opened, result)
         elif type(result) is int:
             self._hook.page.end(*opened[:3])
-            self._came(size_of(tensor), where[2], began_ns, result)
+            self._came(weigh(tensor)[1], where[2], began_ns, result)
         else:
-            self._returned(opened, result, (size_of(tensor), where[2]))
+            self._returned(opened, result, (weigh(tensor)[1], where[2]))
 
     @staticmethod
     def _where(way, args, kwargs):
@@ -178,11 +177,11 @@ class Pairs:
         return batch
 
     def _begin(self, operation, way, tensor, where):
-        on_gpu = self._hook._on_gpu(tensor)
+        on_gpu, size = weigh(tensor)
         comm, seq = self._next(way, *where) if on_gpu is not None else (None, 0)
         if comm is None:
             return None
-        self._hook.page.begin(comm, operation, seq, size_of(tensor))
+        self._hook.page.begin(comm, operation, seq, size)
         return comm, operation, seq, on_gpu
 
     def _next(self, way, peer, place, group):
@@ -214,8 +213,8 @@ class Pairs:
                 text = "{}.p2p {}>{}".format(getattr(group, "group_name", ""), *ends)
                 comm = None
                 if ends[0] != ends[1]:
-                    self._directions += 1
-                    room = self._directions <= MOST_PAIRS
+                    used = {each[1] for each in self.known.values()} - {None}
+                    room = len(used) < MOST_PAIRS
                     ranks = 2 if peer is not None else hook._c10d.get_world_size(group)
                     comm = hook._named(page, text, ranks) if room else page.lose()
                 known = self.known[plain] = group, comm, iter(range(1 << 62))
@@ -356,11 +355,16 @@ def _let_go(works, key, reference):
         works.pop(key, None)
 
 
-def size_of(what):
-    """Bytes of a tensor, or of a list of them."""
-    if what is None:
-        return 0
+def weigh(what):
+    """Whether a tensor, or a list of them, is on a GPU, and its bytes; None: a graph is captured,
+    and the operation runs when it is replayed."""
     if isinstance(what, (list, tuple)):
-        return sum(map(size_of, what))
+        weights = [weigh(each) for each in what]
+        return weights[0][0] if weights else False, sum(size for _, size in weights)
+    on_gpu = getattr(what, "is_cuda", False)
+    if on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing():
+        return None, 0
     size = getattr(what, "nbytes", None)  # torch 2.1
-    return what.numel() * what.element_size() if size is None else size
+    if size is None:
+        size = 0 if what is None else what.numel() * what.element_size()
+    return on_gpu, size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -169,20 +170,28 @@ class Lab:
         return self._expect(request, PathReply).paths
 
     def down(self) -> None:
-        """Ends the lab and waits until it is removed; a hung one is killed."""
+        """Ends the lab and waits until it is removed; a hung one is killed. Raises `RemoteError`:
+        it was killed, and does not end."""
         pid = self.pid()
+        deadline_s = time.monotonic() + _DOWN_TIMEOUT_S
         try:
             self._expect(DownRequest(), Going)
         except RemoteError:
-            os.kill(pid, signal.SIGKILL)
-        deadline_s = time.monotonic() + _DOWN_TIMEOUT_S
-        while self.directory.name in state.running():
+            deadline_s = 0.0
+        while self.name in state.running():
             if time.monotonic() > deadline_s:
-                try:
+                with contextlib.suppress(ProcessLookupError):  # the name may be a new lab's
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    return  # it has ended; the name may be a new lab's
+                    self._wait_killed(pid)
+                return
             time.sleep(0.02)
+
+    def _wait_killed(self, pid: int) -> None:
+        if not state.remove_killed(self.directory):
+            raise RemoteError(
+                f"lab {self.name!r} was killed and does not end: process {pid} or one of its "
+                "children waits in the kernel (state D in: ps -eo pid,ppid,stat,wchan:20,args)"
+            )
 
     def pid(self) -> int:
         """The supervisor's process id in this namespace, for entering the lab's namespaces."""

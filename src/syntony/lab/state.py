@@ -157,14 +157,15 @@ def sweep() -> None:
         _sweep()
 
 
-def remove_killed(directory: Path) -> None:
-    """Remove the directory of a lab that was killed, when the last of its processes is gone. If one
-    cannot end, waiting for a disk, the directory is left for the next command that looks for labs.
+def remove_killed(directory: Path) -> bool:
+    """Remove the directory of a lab that was killed, when the last of its processes is gone, and
+    return whether it is. If one cannot end, waiting for a disk, the directory is left for the next
+    command that looks for labs.
     """
     deadline_s = time.monotonic() + _KILLED_TIMEOUT_S
     while _locked(directory) and time.monotonic() < deadline_s:
         time.sleep(0.02)
-    sweep()
+    return directory.name not in running()
 
 
 def registry() -> Path:

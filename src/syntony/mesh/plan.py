@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from syntony.model import NicRef
@@ -172,11 +171,12 @@ def ports_to_cover(paths: int) -> int:
     """
     paths = max(paths, 1)
     # How probable each number of reached paths is, after one port more each time.
-    reached = np.zeros(paths + 1)
-    reached[0] = 1.0
-    stays = np.arange(paths + 1) / paths
+    reached = [1.0] + [0.0] * paths
     for ports in range(1, MAX_SOURCE_PORTS + 1):
-        reached = reached * stays + np.append(0.0, (reached * (1 - stays))[:-1])
+        for number in range(min(ports, paths), 0, -1):
+            came = reached[number - 1] * (paths - number + 1)
+            reached[number] = (reached[number] * number + came) / paths
+        reached[0] = 0.0
         if reached[-1] >= PATH_COVERAGE:
             return ports
     return MAX_SOURCE_PORTS

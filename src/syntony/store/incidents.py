@@ -63,6 +63,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "unit": "",
         "members": [],
         "named_by": None,
+        "clear_ns": None,
         "former_words": [],
         "pending": False,
         "silenced": False,

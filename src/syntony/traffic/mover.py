@@ -274,6 +274,7 @@ class Mover:
             movers = {move.flow_id: move for move in group}
             watched = self._model.on_links(links, before) | movers.keys()
             fresh_ns = now_ns - self.policy.stale_ns
+            rates = rates_since(measured.rates, watched, ideal_bps, fresh_ns)
             queues = {
                 m.flow_id: delay.queue_ns
                 for m in group
@@ -283,7 +284,8 @@ class Mover:
                 MoveTrial(
                     moves=movers,
                     links=links,
-                    before=rates_since(measured.rates, watched, ideal_bps, fresh_ns),
+                    before=rates,
+                    all_measured=len(rates) == len(watched),
                     queues=queues,
                     requested_ns=now_ns,
                     waiting=set(movers),

@@ -25,7 +25,7 @@ HEADER = np.dtype(
         "itemsize": 128,
     }
 )
-COMM = np.dtype([("ranks", "<u4"), ("length", "<u4"), ("name", "S56")])
+COMM = np.dtype([("ranks", "<u4"), ("used", "<u4"), ("name", "S56")])
 RECORD = np.dtype(
     [
         ("kind", "<u2"), ("operation", "<u2"), ("comm", "<u4"), ("seq", "<u8"), ("bytes", "<u8"),
@@ -206,10 +206,10 @@ def _stretches(first: int, last: int) -> list[tuple[int, int]]:
 
 
 def _named(comms: Any, comm: int) -> tuple[str, int] | None:
-    """Name and ranks of a communicator; None: it is none."""
-    if comm >= COMMS:
+    """Name and ranks of a communicator; None: it is none, or its place is another one's by now."""
+    row = comms[comm % COMMS]
+    if int(row["used"]) >> 8 != comm // COMMS:
         return None
-    row = comms[comm]
     name, ranks = bytes(row["name"]).decode("ascii", "replace"), int(row["ranks"])
     if not 0 < ranks <= MAX_RANKS or _NAME.fullmatch(name) is None:
         return None

@@ -42,6 +42,9 @@ class MoveTrial:
     """When the last of them was on its new path."""
     undo: bool = False
     """Takes a trial back: is not judged."""
+    all_measured: bool = True
+    """`before` has everybody on those links. If not, a move that makes nobody worse may have helped
+    the others, whose hosts had not reported lately."""
 
     def answered(self, flow_id: str, now_ns: int, *, ok: bool) -> None:
         """The actuator's word on one mover."""
@@ -104,7 +107,9 @@ class MoveTrial:
             return TrialResult.HELPED
         no_worse = worst_after >= worst_before * (1 - policy.gain)
         more = all_after >= all_before * (1 + policy.gain / 2) and all_after > all_before
-        return TrialResult.HELPED if no_worse and more else TrialResult.NO_GAIN
+        if no_worse and more:
+            return TrialResult.HELPED
+        return TrialResult.UNKNOWN if no_worse and not self.all_measured else TrialResult.NO_GAIN
 
 
 def rates_since(

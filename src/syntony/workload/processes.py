@@ -50,6 +50,8 @@ class Computed(NamedTuple):
     cpu: float
     queued: float
     """Threads waited for a core."""
+    runnable: bool
+    """Its first thread was found in state R at the end of each: it ran, or waited for a core."""
 
 
 class RankEnd(NamedTuple):
@@ -222,7 +224,16 @@ class Processes:
         length_ns = (self._last_ns - self._at_ns)[rows].sum() * NEWEST / len(rows)
         cpu, queued = (float(each[rows].sum() / length_ns)
                        for each in (self._cpu_ns, self._queued_ns))  # fmt: skip
-        return Computed(cpu, queued)
+        states = self._table.codes("state")
+        found = {int(self._at_ns[row]) for row in rows if states.at(row) == "R"}
+        return Computed(cpu, queued, len(found) == len(begins))
+
+    def unread(self, rank: int, since_ns: int) -> bool:
+        """Whether readings of a rank that runs will tell its processor time since an instant, and
+        are too few yet: they are seldom where agents are short of CPU."""
+        runs = rank in self._heard_ns and rank not in self.silent
+        read = np.isfinite(self._cpu_ns[self._rank == rank]).any()
+        return bool(runs and read) and self.computed(rank, since_ns) is None
 
     @cached_property
     def held(self) -> dict[int, Held]:

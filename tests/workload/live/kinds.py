@@ -5,6 +5,7 @@ Prints a number that its results decide, and how many steps of it count.
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -290,11 +291,127 @@ def catches() -> tuple[float, int]:
     return found + ranks, 0
 
 
+def stages() -> tuple[float, int]:
+    """A pipeline of `torch.distributed.pipelining`."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    part = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh())
+    stage = PipelineStage(part, rank, ranks, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        values = torch.randn(8, 16, generator=torch.Generator().manual_seed(step))
+        schedule.step(*(() if rank else (values,)), target=values if rank == ranks - 1 else None)
+        optimizer.step()
+    return total(part), STEPS
+
+
+def meshes() -> tuple[float, int]:
+    """Sharded in one dimension of a mesh, tensor parallel in the other."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import parallel
+
+    names = "shards", "tensors"
+    mesh = dist.device_mesh.init_device_mesh(
+        "cpu", (1, dist.get_world_size()), mesh_dim_names=names
+    )
+    model = net()
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    parallel.parallelize_module(model, mesh["tensors"], plan)
+    fully_shard(model, mesh=mesh["shards"])
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        values = torch.randn(8, 16, generator=torch.Generator().manual_seed(step))
+        model(values).square().mean().backward()
+        optimizer.step()
+    return float(sum(each.full_tensor().abs().sum() for each in model.parameters())), STEPS
+
+
+def saves() -> tuple[float, int]:
+    """Checkpoints that a thread writes, then processes that form a group of their own."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+    model = DistributedDataParallel(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = 0
+    for by in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
+        place = os.path.join(os.environ["PLACE"], by.value)  # noqa: PTH118 - as torch takes it
+        state = {"model": model.module.state_dict()}
+        writing = checkpoint.async_save(state, checkpoint_id=place, async_checkpointer_type=by)
+        steps += train(model, optimizer, first=steps)
+        writing.result()
+    return total(model), steps
+
+
+def loads_ahead() -> tuple[float, int]:
+    """Another thread takes batches from the loader, and the program trains in a third one."""
+    ahead: queue.Queue[Any] = queue.Queue(4)
+    found = []
+
+    def fill() -> None:
+        for each in [*torch.utils.data.DataLoader(Samples(), batch_size=4), None]:
+            ahead.put(each)
+
+    def learn() -> None:
+        model, steps = DistributedDataParallel(net()), 0
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while (values := ahead.get()) is not None:
+            optimizer.zero_grad()
+            model(values).square().mean().backward()
+            optimizer.step()
+            steps += 1
+        found.append((total(model), steps))
+
+    threads = [threading.Thread(target=each) for each in (fill, learn)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return found[0]
+
+
+def scales() -> tuple[float, int]:
+    """A gradient scaler leaves out steps whose gradients are not finite."""
+    model, steps = DistributedDataParallel(net()), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    for step in range(2 * STEPS):
+        optimizer.zero_grad()
+        loss = model(batch(step)).square().mean() * (float("inf") if step % 7 == 3 else 1.0)
+        before = scaler.get_scale()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        steps += scaler.get_scale() >= before
+    return total(model), steps
+
+
+def sweeps() -> tuple[float, int]:
+    """Trials, each with a group of its own, more than a process has places for."""
+    store, found = dist.distributed_c10d._get_default_store(), 0.0
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for trial in range(70):
+        some, part = dist.new_group(), torch.full((4,), float(rank + trial))
+        dist.all_reduce(part, group=some)
+        dist.all_reduce(part)
+        found += float(part.sum())
+        dist.destroy_process_group()
+        of_trial = dist.PrefixStore(f"{trial}", store)
+        dist.init_process_group("gloo", store=of_trial, rank=rank, world_size=ranks)
+    return found, 0
+
+
 KINDS: dict[str, Callable[[], tuple[float, int]]] = {
     each.__name__: each
     for each in (
         zero, fsdp1, fsdp2, joins, accumulates, comm_hook, replaces_optimizer, two_optimizers,
-        in_backward, closures, compiles, loads, forks, objects, catches,
+        in_backward, closures, compiles, loads, forks, objects, catches, stages, meshes, saves,
+        loads_ahead, scales, sweeps,
     )
 }  # fmt: skip
 
@@ -302,6 +419,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     result, steps = KINDS[sys.argv[1]]()
-    print("result", dist.get_rank(), f"{result:.9f}", steps, flush=True)
+    sys.stdout.write(f"result {dist.get_rank()} {result:.9f} {steps}\n")  # one write: shared
     dist.barrier()
     dist.destroy_process_group()

@@ -20,7 +20,7 @@ PROGRAM, RANKS = Path(__file__).with_name("kinds.py"), 2
     [
         "zero", "fsdp1", "fsdp2", "joins", "accumulates", "comm_hook", "replaces_optimizer",
         "two_optimizers", "in_backward", "closures", "compiles", "loads", "forks", "objects",
-        "catches",
+        "catches", "stages", "meshes", "saves", "loads_ahead", "scales", "sweeps",
     ],
 )  # fmt: skip
 def test_a_kind_of_program_does_the_same_and_its_steps_are_recorded(
@@ -35,11 +35,13 @@ def test_a_kind_of_program_does_the_same_and_its_steps_are_recorded(
     steps = {int(rank): int(count) - 1 for _, rank, _, count in words if int(count)}
     assert Counter(hooked.rows.get(STEP.name, {}).get("rank", [])) == steps
     rows = hooked.rows[COLLECTIVE.name]
-    called, ended = set[tuple[str, int, int]](), set[tuple[str, int, int]]()
+    called, ended = set[tuple[str, int, int, int]](), set[tuple[str, int, int, int]]()
     for *operation, done_ns in zip(
-        rows["comm"], rows["seq"], rows["rank"], rows["done_ns"], strict=True
+        rows["comm"], rows["seq"], rows["rank"], rows["pid"], rows["done_ns"], strict=True
     ):
         called.add(tuple(operation))
         ended |= {tuple(operation)} if done_ns else set()
     assert called == ended
+    assert len({each[:3] for each in called}) == len(called), "each is of one process"
+    assert sum(rows["dropped"]) == 0 or kind in {"scales", "accumulates", "joins"}
     assert not [each for each in hooked.said if each[0] == "hang"]

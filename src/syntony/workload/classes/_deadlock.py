@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from syntony.workload.bundle import NULL
+from syntony.workload.classes._excuses import runs
 from syntony.workload.classes._peers import MEETING, cycle, departs, waiting_ranks
 from syntony.workload.classes._progress import Stuck, hang_finding
+from syntony.workload.classes._waits import waits_for
 from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import Ranks
 from syntony.workload.verdict import Evidence, RuleFinding
@@ -63,6 +65,9 @@ def deadlock(facts: BundleFacts, ranks: Ranks, stuck: list[Stuck]) -> list[RuleF
     comm, seq = next(
         (comm, seq) for comm, _, seq, _ in stuck if ring & waiting_ranks(ranks, comm, seq)
     )
+    if one := runs(facts, comm, seq, ring):
+        facts.waits.append(waits_for(facts, comm, seq, [one[0]], one[1]))
+        return []
     who = ", ".join(map(str, sorted(ring)))
     texts = [f"ranks {who} wait for each other, in transfers that they did not begin alike"]
     other = {rank: why for rank in sorted(ring) if (why := departs(ranks, facts.steps, rank))}

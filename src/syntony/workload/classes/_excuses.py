@@ -1,4 +1,4 @@
-"""Why a rank for which others wait need not be stuck (docs/decisions/0690)."""
+"""Why a rank for which others wait need not be stuck (docs/decisions/0690, 0729)."""
 
 from __future__ import annotations
 
@@ -33,27 +33,51 @@ def excuse(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int, absent: list[
     if facts.processes is not None and facts.processes.held.keys() & {*absent}:
         return ""
     waiting = waiting_ranks(ranks, comm, seq)
-    begin_ns = int(np.median(comm.enqueue[comm.present[:, seq], seq]))
     found = [
-        _computes(facts, begin_ns, rank, waiting)
+        _computes(facts, comm, seq, rank, waiting)
         or _goes_on(facts, ranks, comm, seq, rank)
         or _gives_orders(facts, ranks, comm, seq, rank)
+        or _unread(facts, comm, seq, rank)
         for rank in absent
     ]
     return found[0] if waiting and all(found) else ""
 
 
-def _computes(facts: BundleFacts, begin_ns: int, rank: int, waiting: set[int]) -> str:
-    """It evaluates, writes a checkpoint, or compiles."""
-    processes = facts.processes
+def runs(facts: BundleFacts, comm: Comm, seq: int, come: set[int]) -> tuple[int, str] | None:
+    """Of ranks that came to an operation one that need not be stuck in it, and why; None: none."""
+    found = ((rank, _computes(facts, comm, seq, rank, come - {rank})
+              or _unread(facts, comm, seq, rank)) for rank in sorted(come))  # fmt: skip
+    return next((each for each in found if each[1]), None)
+
+
+def _since_ns(comm: Comm, seq: int) -> int:
+    return int(np.median(comm.enqueue[comm.present[:, seq], seq]))
+
+
+def _computes(facts: BundleFacts, comm: Comm, seq: int, rank: int, waiting: set[int]) -> str:
+    """It evaluates, writes a checkpoint, or compiles; or it has hardly had a core for what it
+    does."""
+    processes, begin_ns = facts.processes, _since_ns(comm, seq)
     if processes is None or facts.end_ns - begin_ns > LIMIT_NS:
         return ""
     used = processes.computed(rank, begin_ns)
+    if used is None:
+        return ""
+    if used.runnable and used.cpu < BUSY:
+        return f"its process waits for a core (it had {used.cpu:.0%} of one)"
     others = [each.cpu for one in waiting if (each := processes.computed(one, begin_ns))]
-    if used is None or not others or used.cpu < BUSIER * float(np.median(others)):
+    if not others and not any(processes.unread(one, begin_ns) for one in waiting):
+        return ""
+    if used.cpu < BUSIER * float(np.median(others or [0.0])):
         return ""
     text = f"its process computes ({used.cpu:.0%} of a core)"
     return text if used.cpu >= BUSY * max(LEAST, 1 - used.queued) else ""
+
+
+def _unread(facts: BundleFacts, comm: Comm, seq: int, rank: int) -> str:
+    """Whether it computes is not known yet."""
+    unread = facts.processes is not None and facts.processes.unread(rank, _since_ns(comm, seq))
+    return "its process has hardly been read since" if unread else ""
 
 
 def _goes_on(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int, rank: int) -> str:
@@ -77,8 +101,8 @@ def _gives_orders(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int, rank: 
         return ""
     kinds, begun = kinds_of(ranks, comm), comm.enqueue
     alike = (kinds[:, :seq] == kinds[:, seq].max()).all(axis=0) & comm.present[:, :seq].all(axis=0)
-    (here,) = np.flatnonzero(comm.ranks == rank)
-    last = begun[here, :seq][alike] == begun[:, :seq][:, alike].max(axis=0)
+    own = begun[comm.ranks == rank, :seq][:, alike].ravel()  # none of a rank of another one
+    last = own == begun[:, :seq][:, alike].max(axis=0)[: len(own)]
     if len(last) < OFTEN or last.mean() < LAST:
         return ""
     return "it gives the orders that the others wait for, and may have none"

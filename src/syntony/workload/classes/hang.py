@@ -9,7 +9,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.bundle import NULL, Ints
 from syntony.workload.classes._deadlock import deadlock, no_meeting
-from syntony.workload.classes._excuses import excuse
+from syntony.workload.classes._excuses import excuse, runs
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
 from syntony.workload.classes._peers import (
     MEETING,
@@ -387,24 +387,28 @@ def _missing(
     roots = [rank for rank in absent if rank not in waiting]
     where = f"operation {comm.seqs[seq]} of {comm.name}"
     text = f"{where}: {len(comm.ranks) - len(absent)} of {len(comm.ranks)} ranks"
+    other = "the others have the same operation"
+    evidence = [Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)]
     if absent and not roots:
         # They wait in another communicator, which is named instead, or for any rank.
         roots = sorted(ranks.host.keys() - waiting) if anyone & {*absent} else []
         if len(roots) != 1:
             return None
         text = f"rank {absent[0]}, for which others wait in {where}, waits for any other rank"
-        return hang_finding(facts, comm, seq, roots, evidence=(Evidence("seq", text),),
-                            other="it alone waits for nobody")  # fmt: skip
+        evidence, other = [Evidence("seq", text)], "it alone waits for nobody"
     if not roots:
+        come = set(comm.ranks[comm.done[:, seq] == NULL].tolist())
+        if one := runs(facts, comm, seq, come):
+            facts.waits.append(waits_for(facts, comm, seq, [one[0]], one[1]))
+            return None
         text += " enqueued the same and none ended it"
         return hang_finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),),
                             sure=False, other="all ranks have the same operation")  # fmt: skip
     if why := excuse(facts, ranks, comm, seq, roots):
         facts.waits.append(waits_for(facts, comm, seq, roots, why))
         return None
-    evidence = [Evidence("seq", f"{text} wait since it was enqueued"), *_unseen(facts, comm, roots)]
     evidence += places_of(facts, roots)
-    return hang_finding(facts, comm, seq, roots, evidence=tuple(evidence))
+    return hang_finding(facts, comm, seq, roots, evidence=tuple(evidence), other=other)
 
 
 def _unseen(facts: BundleFacts, comm: Comm, roots: list[int]) -> list[Evidence]:
