@@ -16,6 +16,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 STRATEGIC, MERGE = "application/strategic-merge-patch+json", "application/merge-patch+json"
 """Kinds of patches: by Kubernetes' merge keys, and RFC 7386."""
 MAX_ANSWER_BYTES = 64 << 20
+"""Of one answer that is read."""
 
 
 class ConflictError(RemoteError):

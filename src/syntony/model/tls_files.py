@@ -8,7 +8,7 @@ from syntony.model.config_values import NonEmpty
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[tls]`` of an agent: PEM files for mutual TLS; `syntony enrol join` writes them."""
+    """``[tls]``: PEM files for mutual TLS; `syntony enrol join` writes them."""
 
     ca: NonEmpty
     """CA that has signed the certificates of agents and controllers."""
