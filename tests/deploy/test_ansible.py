@@ -166,6 +166,8 @@ def test_newer_packages_and_the_older_ones_again(machines: Machines) -> None:
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         for name in HOSTS:
             assert versions(machines, name) == wanted
+            copied = machines.ssh(name, "ls /var/cache/syntony").stdout.split()
+            assert {each.split("_")[1] for each in copied} == wanted
             eventually(partial(well, machines, name), f"every step of {name}", within_s=LONG_S)
     removed = machines.ssh(HOSTS[0], "grep ' remove syntony' /var/log/dpkg.log")
     assert not removed.stdout, removed.stdout
