@@ -70,3 +70,11 @@ def test_a_port_that_strangers_fill_is_named_by_the_only_flow_to_it(seed: int) -
 def test_a_slow_nic_is_not_a_slow_flow_in_each_direction(seed: int) -> None:
     """Its slot is slow, and no counters are recorded."""
     assert named(seed, (F.PCIE,), without=("links",)) == (set(), set())
+
+
+def test_of_two_hosts_neither_is_short_of_cpu_by_its_flows_alone() -> None:
+    """Threads wait for a core on one, as far as run queues are recorded."""
+    seed = 639_662_359
+    assert named(seed, (F.HOST_JITTER,), without=("hosts",), until=5) == (set(), set())
+    right, wrong = named(seed, (F.HOST_JITTER,))
+    assert (len(right), wrong) == (1, set())
