@@ -11,10 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from bench.diagnosis.case import Case, Columns, Truth
+from bench.diagnosis.case import Case, Columns, Truth, Unfit
 from numpy.typing import NDArray
 
 S, MS = 1_000_000_000, 1_000_000
+OTHER = 10**9
+"""To the seed of another job, if this one cannot have the fault."""
 Floats = NDArray[np.float64]
 
 
@@ -188,7 +190,10 @@ def make_case(fault: str, seed: int) -> Case:
 
     draft = Draft(seed, fault)
     quiet = QUIET[int(draft.rng.integers(len(QUIET)))]
-    subject = FAULTS[fault](draft) if fault else quiet(draft)
+    try:
+        subject = FAULTS[fault](draft) if fault else quiet(draft)
+    except Unfit:
+        return make_case(fault, seed + OTHER)
     onset_ns = draft.begin + draft.on * draft.width
     tables = {
         "flows": _flow_table(draft),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from bench.diagnosis.case import Unfit
 
 if TYPE_CHECKING:
     from bench.diagnosis.drawn import Draft
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 def _pick(draft: Draft, among: Any) -> Any:
     among = list(among)
+    if not among:
+        raise Unfit
     return among[int(draft.rng.integers(len(among)))]
 
 

@@ -129,12 +129,17 @@ def test_a_slow_flow_is_none_among_others_that_wait_as_long(others: int, named: 
 
 
 @pytest.mark.parametrize(
-    ("others", "begin", "named"), [(2, 0, True), (3, 0, False), (3, AFTER, True)]
-)
+    ("others", "begin", "speed", "named"),
+    [
+        (2, 0, 1.0, True), (3, 0, 1.0, False), (3, AFTER, 1.0, True),
+        (2, 0, 0.5, False), (2, 0, np.nan, False), (2, AFTER, np.nan, True),
+    ],
+)  # fmt: skip
 def test_a_flow_with_a_low_rate_is_none_among_others_as_slow(
-    others: int, begin: int, named: bool
+    others: int, begin: int, speed: float, named: bool
 ) -> None:
-    """Flow 7 has channels beside it that are faster; others, as slow as it, have always been so."""
+    """Flow 7 has channels beside it that are faster; others, as slow as it, have always been so. If
+    it has as well, its port may be slower, as far as is known."""
     pairs = [("h0/n", f"h1/n{each}") for each in range(8)]
     pairs += [(f"h{each}/n", f"h{each + 1}/n") for each in range(10, 22)]
     made = star(pairs)
@@ -142,8 +147,17 @@ def test_a_flow_with_a_low_rate_is_none_among_others_as_slow(
     rates[begin:, 7] *= 0.5
     rates[:, 8 : 8 + others] *= 0.5
     made["flows"]["rate_bps"] = rates.reshape(-1)
+    with_ports(made, speed)
     found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
+
+
+def with_ports(made: Columns, slower: float = 1.0) -> None:
+    """Speeds of ports; that of flow 7 has so much of the others'."""
+    links = made["links"]["link"]
+    made["links"]["speed_bps"] = np.array(
+        [4e10 * (slower if str(each).endswith("h1/n7") else 1.0) for each in links]
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,6 +180,7 @@ def test_windows_in_which_a_channel_lags_as_before_are_no_slow_flow(
     rates[20:26, 7] *= 0.55
     rates[26:, 7] *= 0.65
     made["flows"]["rate_bps"] = rates.reshape(-1)
+    with_ports(made)
     found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 

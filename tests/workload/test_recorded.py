@@ -59,8 +59,7 @@ def test_a_job_that_has_ended_does_not_hang() -> None:
     del rows[COLLECTIVE.name][-4]
     rows[JOB_PROCESS.name] = [process(f"h{rank}", rank, 6, ended=1) for rank in range(4)]
     assert diagnose(bundle(record(rows))).verdicts == ()
-    rows[JOB_PROCESS.name] += [process("h0", 0, second) for second in range(8, 52, 2)]
-    rows[JOB_PROCESS.name][0] = process("h0", 0, 6)
+    rows[JOB_PROCESS.name][:1] = [process("h0", 0, second) for second in (48, 50)]
     (verdict,) = diagnose(bundle(record(rows))).verdicts
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 0",))
 

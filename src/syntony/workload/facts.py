@@ -309,6 +309,17 @@ class BundleFacts:
             return None
         return self.links.level(self.links.utilisation, link, begin_ns, last_ns)
 
+    def port_bps(self, flow: int) -> float:
+        """Speed of the slowest port at the ends of a flow; NaN: not recorded."""
+        if self.flows is None or self.links is None:
+            return float("nan")
+        hops, speed = self.flows.hops[flow], self.links.column("speed_bps")
+        ends = (self.flows.src[flow], *hops[:1]), (self.flows.dst[flow], *hops[-1:])
+        rows = [[self.links.index[each] for each in end if each in self.links.index]
+                for end in ends]  # fmt: skip
+        known = [median(speed[some], axis=1) for some in rows]
+        return float(np.min([np.fmin.reduce(each, initial=np.nan) for each in known]))
+
     def always_late(self, flows: Iterable[int]) -> bool:
         """Whether these flows have waited about as long since the recording began, or since half of
         them began to send, if that was later."""

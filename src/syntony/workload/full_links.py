@@ -1,4 +1,5 @@
-"""Links that others fill while a job runs, and whose flows then wait longer.
+"""Links that others fill while a job runs, and whose flows then wait longer. One flow is enough if
+bytes show that others do.
 
 A job whose own flows wait for each other scatters so much that a full link does not stand out of
 it. Where utilisation is recorded, the time in which a link is full says when to compare.
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.workload.bundle import Floats
+from syntony.workload.bundle import Floats, Ints
 from syntony.workload.changed_links import against_others, known_mean, relative, risen
 from syntony.workload.common_hop import MIN_PURITY
 from syntony.workload.crossings import Crossings
@@ -72,17 +73,21 @@ def full_links(flows: Flows, kinds: Sequence[Crossings], links: LinkTable) -> li
         longer, known = _longer(flows, part)
         own = np.array(sorted(across[row]), dtype=np.int64)
         members = [sorted(each.across.get(links.names[row], ())) for each in kinds]
-        if known[own].sum() < 2 or not any(
-            _rose(level, rows, part) and _added(each, rows, part)
-            for each, level, rows in zip(kinds, levels, members, strict=True)
+        strangers = _strangers(flows, links, row, stretch, across[row])
+        least = 1 if strangers else 2
+        if (
+            strangers is False
+            or known[own].sum() < least
+            or not any(
+                _rose(level, rows, part, least)
+                and (_added(each, rows, part) or (strangers and _slower(flows, own, part)))
+                for each, level, rows in zip(kinds, levels, members, strict=True)
+            )
         ):
             continue
         others = known.copy()
         others[sorted(crossing)] = False
         if longer[others].sum() > MOST_ELSEWHERE * others.sum():
-            continue
-        strangers = _strangers(flows, links, row, stretch, across[row])
-        if strangers is False:
             continue
         delays = [[float(median(side)) for side in _parts(each.delay[rows], part)]
                   for each, rows in zip(kinds, members, strict=True)]  # fmt: skip
@@ -113,11 +118,11 @@ def _rise(row: Floats, stretch: Episode) -> float:
     return rise if np.isfinite(rise) else 0.0
 
 
-def _rose(level: Floats, members: list[int], part: slice) -> bool:
+def _rose(level: Floats, members: list[int], part: slice, least: int) -> bool:
     """Whether most of a link's flows or probes wait longer in a part than at other times, compared
     with all others, beyond their scatter. By how much depends on what they waited for before:
     strangers add the same to all."""
-    if len(members) < 2:
+    if len(members) < least:
         return False
     (change,) = against_others(level, [members])
     inside, outside = (each[np.isfinite(each)] for each in (change[part], np.delete(change, part)))
@@ -139,6 +144,12 @@ def _added(crossings: Crossings, members: list[int], part: slice) -> bool:
     path_ns = (LATE_RATIO - 1) * np.abs(crossings.reference[members])
     least = np.maximum(path_ns, CLOCK_SIGMAS * crossings.clock_err_ns[members])
     return bool(median(inside - outside - least) >= 0)
+
+
+def _slower(flows: Flows, members: Ints, part: slice) -> bool:
+    """Whether most of these flows send slower in a part than at other times."""
+    now, usual = (median(each, axis=1) for each in _parts(flows.rate[members], part))
+    return bool(median(now / usual) < 1 / LIKE)
 
 
 def _parts(values: Floats, part: slice) -> tuple[Floats, Floats]:
@@ -172,5 +183,7 @@ def _strangers(
     own = np.nansum(sent, axis=0) * 8e9 / (speed_bps * flows.grid.width_ns)
     begin_ns, last_ns = (links.grid.instant(each) for each in (stretch.first, stretch.last + 1))
     inside, outside = _parts(own[None, :], flows.during(begin_ns, last_ns))
+    if not (inside.size and outside.size):
+        return None
     rise = _rise(links.utilisation[row], stretch)
     return bool(rise - (inside.mean() - outside.mean()) >= STRANGERS * rise)

@@ -218,8 +218,7 @@ class Ranks:
             if len(comm.seqs) < MIN_OPERATIONS:
                 continue
             if len(comm.ranks) >= MIN_RANKS:
-                kind = comm.job, len(comm.ranks)
-                groups.append(_Group(kind, comm.ranks, comm.enqueue, self.own_time(comm)))
+                groups += self._of_one_stage(comm)
                 continue
             for place, rank in enumerate(comm.ranks.tolist()):
                 op, first_bytes = self._first(comm, place)
@@ -228,6 +227,18 @@ class Ranks:
                 pairs[alike].append((comm, place))
         for members in pairs.values():
             groups += [each for alike in _as_often(members) if (each := self._pooled(alike))]
+        return groups
+
+    def _of_one_stage(self, comm: Comm) -> list[_Group]:
+        """Ranks of a communicator; those of a pipeline by its stages, which end a step one after
+        the other."""
+        places = [self.stages.get((comm.job, rank)) for rank in comm.ranks.tolist()]
+        own, groups = self.own_time(comm), []
+        for place in dict.fromkeys(places):
+            rows = np.flatnonzero([each == place for each in places])
+            if len(rows) >= MIN_RANKS:
+                kind = comm.job, len(rows)
+                groups.append(_Group(kind, comm.ranks[rows], comm.enqueue[rows], own[rows]))
         return groups
 
     def _roles(self) -> dict[tuple[str, int], tuple[int, ...]]:

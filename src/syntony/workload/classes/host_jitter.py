@@ -3,6 +3,7 @@ other hosts."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     """Hosts short of CPU while the others are not."""
     gaps = _poll_gaps(facts.flows) if facts.flows is not None else {}
     queues = _run_queues(facts)
+    if facts.flows is not None:
+        gaps = _of_one_end(facts.flows, gaps, queues.keys())
     if _all_starved(facts):
         gaps = {host: each for host, each in gaps.items() if host in queues}
     found = []
@@ -53,6 +56,20 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         finding = _judge(facts, host, gaps.get(host), queues.get(host))
         if finding is not None:
             found.append(finding)
+    return found
+
+
+def _of_one_end(
+    flows: Flows, gaps: dict[str, tuple[int, int, float, float, float]], short: Collection[str]
+) -> dict[str, tuple[int, int, float, float, float]]:
+    """The gaps of hosts, of two that have the same flows only of one whose threads wait for a core:
+    pollers of either may be away."""
+    of = {host: flows.touching(host) for host in {host_of(nic) for nic in (*flows.src, *flows.dst)}}
+    found = {}
+    for host, gap in gaps.items():
+        ends = [each for each, own in of.items() if (own == of[host]).all()]
+        for each in ends if len(ends) == 1 else [each for each in ends if each in short]:
+            found[each] = gap
     return found
 
 

@@ -25,7 +25,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     for full in facts.full_links:
         nics = tuple(into[link] for link in full.links if link in into)
         senders = {facts.flows.src[each] for each in full.flows}
-        if nics and len(senders) >= 2:
+        if nics and (full.strangers or len(senders) >= 2):
             when = full.begin_ns, full.last_ns, confidence(full.share, full.strangers)
             filled = _made(facts, full.flows, nics[0], when, contention.full_evidence(full))
             found.append(msgspec.structs.replace(filled, direct=True))

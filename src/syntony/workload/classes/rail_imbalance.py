@@ -11,6 +11,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import Flows
 from syntony.workload.grid import Episode, N, episode
+from syntony.workload.ranks import SYMMETRIC
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 OFF = 0.2
@@ -24,6 +25,8 @@ MOST = 0.7
 """Minimum share of the rail's flows that carry more, or less."""
 ALONE = 1.15
 """A deviation this many times the next one is the cause of the others."""
+ALIKE_SENT = SYMMETRIC - {"all_to_all"}
+"""Operations in which all ranks send alike."""
 ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
 
 
@@ -53,6 +56,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     worst = np.abs(off).max(axis=0)
     stretch = episode(np.nan_to_num(worst) > OFF, total > 0)
     unplanned = np.count_nonzero(worst <= OFF) < N and _is_planned_by_use(facts, flows)
+    unplanned |= _is_of_ranks(facts, flows)
     if stretch is None or stretch.share < 0.7 or unplanned:
         return []
     part = slice(stretch.first, stretch.last + 1)
@@ -97,6 +101,21 @@ def _is_planned_by_use(facts: BundleFacts, flows: Flows) -> bool:
     proto, sent = flows.table.codes("proto"), np.nan_to_num(flows.table.numbers("bytes"))
     tcp = np.isin(proto.codes, [code for code, each in enumerate(proto.values) if each == "tcp"])
     return not facts.bundle.manifest.rail_shares and bool(2 * sent[tcp].sum() > sent.sum())
+
+
+def _is_of_ranks(facts: BundleFacts, flows: Flows) -> bool:
+    """Whether each rank sends over one rail, and most bytes in operations in which ranks may send
+    unlike each other, as far as is known: a rail carries what its ranks have to send."""
+    rails: dict[float, set[str]] = {}
+    for rank, rail in zip(flows.rank.tolist(), flows.rail, strict=True):
+        rails.setdefault(rank, set()).add(rail)
+    several = any(len(each) > 1 for each in rails.values())
+    if several or facts.bundle.manifest.rail_shares or not np.isfinite(flows.rank).all():
+        return False
+    table = facts.bundle.table("collectives")
+    ops, sent = table.codes("op"), np.nan_to_num(table.numbers("bytes"), nan=1.0)
+    alike = np.isin(ops.codes, [code for code, op in enumerate(ops.values) if op in ALIKE_SENT])
+    return bool(sent[alike].sum() <= sent[~alike].sum())
 
 
 def _too_short(facts: BundleFacts, sums: Floats, smeared: int, named: list[str]) -> bool:

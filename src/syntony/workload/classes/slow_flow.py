@@ -15,6 +15,7 @@ from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import (
     ALWAYS_SENDS,
+    LATE_RATIO,
     LIKE,
     MIN_LIKE,
     MUCH_ALWAYS,
@@ -75,6 +76,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     # What waits in bursts of its own job at its NIC has no other name.
     shared = {flow for common in facts.late_hops if any(suspects(facts, common))
               for flow in common.flows}  # fmt: skip
+    shared |= {flow for each in facts.full_links if each.strangers
+               for flow in each.flows - facts.beyond_queues.keys()}  # fmt: skip
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
@@ -89,7 +92,11 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             facts.gaps.append(_gap(facts.flows, flow, company))
             continue
         finding = _judge(facts, facts.flows, flow, slow)
-        if finding is not None:
+        if finding is not None and _probes_wait(facts, facts.flows, flow, finding):
+            name = facts.flows.names[flow]
+            facts.gaps.append(Gap("flows", f"{name} is slow, and probes on its path wait as well",
+                                  "which link they wait at"))  # fmt: skip
+        elif finding is not None:
             found.append(finding)
     worst = max((each.excess_ns for each in found), default=0.0)
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
@@ -168,17 +175,21 @@ def _always_in_company(flows: Flows, flow: int, part: slice, shared: Collection[
 
 
 def _slow_in_company(flows: Flows, flow: int, slow: dict[int, Episode]) -> list[int]:
-    """Flows that cross a link of one that only sends slower, and do as well at the same time: it is
-    not that flow alone, even if nothing tells what it is."""
-    stretch, own = slow[flow], set(flows.hops[flow])
+    """Flows that cross a link or NIC of one that only sends slower, and do as well at the same
+    time: it is not that flow alone, even if nothing tells what it is."""
+
+    def parts(each: int) -> set[str]:
+        return {flows.src[each], flows.dst[each], *flows.hops[each]}
+
+    stretch, own = slow[flow], parts(flow)
     return [each for each, other in slow.items()
-            if each != flow and each not in flows.late and not own.isdisjoint(flows.hops[each])
+            if each != flow and each not in flows.late and not own.isdisjoint(parts(each))
             and other.first <= stretch.last and stretch.first <= other.last]  # fmt: skip
 
 
 def _gap(flows: Flows, flow: int, company: list[int]) -> Gap:
     others = ", ".join(flows.names[each] for each in company[:3])
-    reason = f"{flows.names[flow]} sends slower, as does {others}, which crosses a link of it"
+    reason = f"{flows.names[flow]} sends slower, as does {others}, which has a link or NIC of it"
     return Gap("flows", reason, "what they wait for")
 
 
@@ -265,7 +276,7 @@ def _judge(
         bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
     )
     alone = (
-        flow in slow and _became_slow(flows, flow, stretch)
+        flow in slow and _became_slow(facts, flows, flow, stretch)
         and not _has_less_to_send(flows, flow, stretch) and not _was_brief(flows, flow, stretch)
         and not _alternates(flows, flow, part)
     )  # fmt: skip
@@ -383,20 +394,51 @@ def _probe_delay_ns(
     return [Evidence("probes", f"probes between the same NICs {format_ns(probed)}", probed)]
 
 
-def _became_slow(flows: Flows, flow: int, stretch: Episode) -> bool:
+def _probes_wait(facts: BundleFacts, flows: Flows, flow: int, finding: RuleFinding) -> bool:
+    """Whether probes on the path of a slow flow began to wait as well, half as long as it: in a
+    queue of their path, across which no other flow shows it."""
+    probes, begin_ns = facts.probes, finding.onset_ns
+    if probes is None:
+        return False
+    on_path = [each for each in probes.streams.get((flows.src[flow], flows.dst[flow]), [])
+               if probes.hops[each] == flows.hops[flow]]  # fmt: skip
+    before, now = (probes.level(on_path, *span) for span in (
+        (facts.begin_ns, begin_ns), (begin_ns, finding.last_ns)))  # fmt: skip
+    if before is None or now is None or begin_ns <= facts.early_ns:
+        return False
+    return now >= LATE_RATIO * before and now - before >= ALIKE * finding.excess_ns
+
+
+def _became_slow(facts: BundleFacts, flows: Flows, flow: int, stretch: Episode) -> bool:
     """Whether a low rate is particular to the flow: it was higher before, or channels between the
     same hosts have more. Elsewhere in a ring or pipeline rates differ.
 
-    An episode of a channel that lagged as much before is scatter: all of the recording counts."""
+    An episode of a channel that lagged as much before is scatter: all of the recording counts. It
+    may have slower ports, unless one between the same NICs has more, or ports have one speed."""
     first, after = stretch.first, slice(stretch.first, None)
     before = flows.rate[flow, :first]
     known = np.isfinite(before).sum() >= MIN_BEFORE
-    if (flows.siblings == flows.siblings[flow]).sum() < MIN_LIKE:
+    siblings = flows.siblings == flows.siblings[flow]
+    if siblings.sum() < MIN_LIKE:
         return bool(known and median_of(flows.rate[flow, after]) < SLOW_RATE * median_of(before))
     with np.errstate(invalid="ignore", divide="ignore"):
         lag = flows.rate[flow] / flows.typical(flows.rate, flow)
-    fell = median_of(lag[first : stretch.last + 1]) * LIKE < median_of(lag[:first])
-    return bool(not known or fell or median_of(lag) < SLOW_RATE)
+    if known and median_of(lag[first : stretch.last + 1]) * LIKE < median_of(lag[:first]):
+        return True
+    siblings[flow] = False
+    own = flows.src[flow], flows.dst[flow]
+    between = [each for each in np.flatnonzero(siblings)
+               if (flows.src[each], flows.dst[each]) == own]  # fmt: skip
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lag = lag if not between else flows.rate[flow] / median(flows.rate[between], axis=0)
+    alike = between or _ports_alike(facts, flow, np.flatnonzero(siblings).tolist())
+    return bool(alike and (not known or median_of(lag) < SLOW_RATE))
+
+
+def _ports_alike(facts: BundleFacts, flow: int, others: list[int]) -> bool:
+    """Whether the ports of a flow are known to be no slower than those of most others."""
+    own, *rest = (facts.port_bps(each) for each in (flow, *others))
+    return own * LIKE >= median_of(np.array(rest))
 
 
 def _has_less_to_send(flows: Flows, flow: int, stretch: Episode) -> bool:
