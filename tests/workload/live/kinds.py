@@ -338,11 +338,13 @@ def saves() -> tuple[float, int]:
 
     model = DistributedDataParallel(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = 0
+    steps, group = 0, dist.new_group()  # the thread's
     for by in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
         place = os.path.join(os.environ["PLACE"], by.value)  # noqa: PTH118 - as torch takes it
         state = {"model": model.module.state_dict()}
-        writing = checkpoint.async_save(state, checkpoint_id=place, async_checkpointer_type=by)
+        writing = checkpoint.async_save(
+            state, checkpoint_id=place, process_group=group, async_checkpointer_type=by
+        )
         steps += train(model, optimizer, first=steps)
         writing.result()
     return total(model), steps
