@@ -332,21 +332,20 @@ def meshes() -> tuple[float, int]:
 
 
 def saves() -> tuple[float, int]:
-    """Checkpoints that a thread writes, then processes that form a group of their own."""
+    """Checkpoints that processes write, which form a group of their own."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
     model = DistributedDataParallel(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps, group = 0, dist.new_group()  # the thread's
-    for by in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
-        place = os.path.join(os.environ["PLACE"], by.value)  # noqa: PTH118 - as torch takes it
-        state = {"model": model.module.state_dict()}
-        writing = checkpoint.async_save(
-            state, checkpoint_id=place, process_group=group, async_checkpointer_type=by
-        )
+    steps, group = 0, dist.new_group()
+    for number in range(2):
         steps += train(model, optimizer, first=steps)
-        writing.result()
+        checkpoint.async_save(
+            {"model": model.module.state_dict()}, process_group=group,
+            checkpoint_id=f"{os.environ['PLACE']}/{number}",
+            async_checkpointer_type=AsyncCheckpointerType.PROCESS,
+        ).result()  # fmt: skip
     return total(model), steps
 
 
