@@ -331,24 +331,6 @@ def meshes() -> tuple[float, int]:
     return float(sum(each.full_tensor().abs().sum() for each in model.parameters())), STEPS
 
 
-def saves() -> tuple[float, int]:
-    """Checkpoints that processes write, which form a group of their own."""
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-
-    model = DistributedDataParallel(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps, group = 0, dist.new_group()
-    for number in range(2):
-        steps += train(model, optimizer, first=steps)
-        checkpoint.async_save(
-            {"model": model.module.state_dict()}, process_group=group,
-            checkpoint_id=f"{os.environ['PLACE']}/{number}",
-            async_checkpointer_type=AsyncCheckpointerType.PROCESS,
-        ).result()  # fmt: skip
-    return total(model), steps
-
-
 def loads_ahead() -> tuple[float, int]:
     """Another thread takes batches from the loader, and the program trains in a third one."""
     ahead: queue.Queue[Any] = queue.Queue(4)
@@ -411,7 +393,7 @@ KINDS: dict[str, Callable[[], tuple[float, int]]] = {
     each.__name__: each
     for each in (
         zero, fsdp1, fsdp2, joins, accumulates, comm_hook, replaces_optimizer, two_optimizers,
-        in_backward, closures, compiles, loads, forks, objects, catches, stages, meshes, saves,
+        in_backward, closures, compiles, loads, forks, objects, catches, stages, meshes,
         loads_ahead, scales, sweeps,
     )
 }  # fmt: skip
