@@ -227,6 +227,30 @@ def interrupted() -> None:
         dist.all_reduce(Tensor())
 
 
+def runs_out_of_time() -> None:
+    """A signal's handler raises while the hook runs."""
+
+    class Odd(Tensor):
+        def numel(self) -> int:
+            signal.raise_signal(signal.SIGALRM)
+            return 1
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("time is up")
+
+    signal.signal(signal.SIGALRM, stop)
+    calls: list[Callable[[], object]] = [
+        lambda: dist.all_reduce(Odd()),
+        lambda: dist.isend(Odd(), 3),
+    ]
+    for call in calls:
+        try:
+            call()
+        except TimeoutError as error:
+            print(error, flush=True)
+    dist.all_reduce(object())
+
+
 def starts_others() -> None:
     """A process that forms the same group among its like, as writers of checkpoints do; then it
     runs another program in its own place."""
@@ -293,8 +317,8 @@ MODES: dict[str, Callable[[], object]] = {
     each.__name__: each
     for each in (
         work, loads_ahead, names, peers, many_peers, groups, many_groups, lets_go, arrives, dies,
-        errors, optimizers, loops, loops_elsewhere, interrupted, starts_others, forks, forks_ranks,
-        reduces, short, long,
+        errors, optimizers, loops, loops_elsewhere, interrupted, runs_out_of_time, starts_others,
+        forks, forks_ranks, reduces, short, long,
     )
 }  # fmt: skip
 MODES[sys.argv[1]]()

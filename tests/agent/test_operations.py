@@ -268,6 +268,12 @@ def test_a_signals_handler_may_call_what_it_interrupts(jobs: JobTelemetry, tmp_p
     ]
 
 
+def test_what_a_signals_handler_raises_reaches_the_program(tmp_path: Path) -> None:
+    """An error of the hook's own does not."""
+    with hooked(tmp_path, "runs_out_of_time") as said:
+        assert said == ["time is up", "time is up"]
+
+
 def test_a_job_runs_without_an_agent(tmp_path: Path) -> None:
     with hooked(tmp_path, "work"):
         pass

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from syntony_job_page import spelled  # type: ignore[import-not-found]
+from syntony_job_page import spelled, swallow  # type: ignore[import-not-found]
 
 _MEETING = re.compile(r"[!-~]{1,43}")
 
@@ -39,8 +39,9 @@ class Meeting:
         def init_process_group(*args, **kwargs):
             try:
                 self._begin({**dict(zip(names, args)), **kwargs})  # noqa: B905 - Python 3.8
-            except Exception:
+            except Exception as error:
                 self._open = None
+                swallow(error)
             try:
                 result = function(*args, **kwargs)
             except BaseException:
@@ -49,8 +50,8 @@ class Meeting:
             try:
                 self._end()
                 self._hook._placed()
-            except Exception:
-                pass
+            except Exception as error:
+                swallow(error)
             return result
 
         return init_process_group
@@ -61,8 +62,8 @@ class Meeting:
             for each in function(*args, **kwargs):
                 try:
                     self._come()
-                except Exception:
-                    pass
+                except Exception as error:
+                    swallow(error)
                 yield each
 
         return rendezvous
@@ -75,8 +76,8 @@ class Meeting:
             opened = None
             try:
                 opened = self._begin_group(args[0] if args else kwargs.get("ranks"))
-            except Exception:  # the program's own errors are the program's
-                pass
+            except Exception as error:  # the program's own errors are the program's
+                swallow(error)
             try:
                 group = function(*args, **kwargs)
             except BaseException:

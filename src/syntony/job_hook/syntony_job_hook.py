@@ -26,6 +26,7 @@ from syntony_job_page import (  # type: ignore[import-not-found]
     STEP,
     Page,
     spelled,
+    swallow,
 )
 from syntony_job_peers import (  # type: ignore[import-not-found]
     BETWEEN,
@@ -148,13 +149,14 @@ class Hook:
         def destroy_process_group(group=None, *args, **kwargs):
             try:
                 whole = group is None or group is self._default_group()
-            except Exception:  # there is none
+            except Exception as error:  # there is none
                 whole = True
+                swallow(error)
             result = function(group, *args, **kwargs)
             try:
                 self._forget(group, whole)
-            except Exception:
-                pass
+            except Exception as error:
+                swallow(error)
             return result
 
         return destroy_process_group
@@ -181,8 +183,8 @@ class Hook:
                 what = args[place] if len(args) > place >= 0 else kwargs.get(payload)
                 group = args[group_place] if len(args) > group_place else kwargs.get("group")
                 opened = self._begin(operation, what, group)
-            except Exception:  # the program's own errors are the program's
-                pass
+            except Exception as error:  # the program's own errors are the program's
+                swallow(error)
             try:
                 result = function(*args, **kwargs)
             except BaseException:
@@ -191,8 +193,8 @@ class Hook:
             if opened is not None:
                 try:
                     self._returned(opened, result)
-                except Exception:
-                    pass
+                except Exception as error:
+                    swallow(error)
             return result
 
         return collective
@@ -280,8 +282,8 @@ class Hook:
                 if ddp.device_type == "cpu":
                     ddp._set_ddp_runtime_logging_sample_rate(self._period)
                     self._models[ddp] = None, 0, 0
-            except Exception:  # an unknown version of torch
-                pass
+            except Exception as error:  # an unknown version of torch
+                swallow(error)
 
         kind.__init__ = init
 
@@ -381,8 +383,8 @@ class Hook:
                 self._sample(now_ns)
             if not step % self._period and self._models:
                 self._reduced(page, now_ns)
-        except Exception:
-            pass
+        except Exception as error:
+            swallow(error)
 
     def _counts(self, optimizer):
         """Whether its steps are those of the program: of several the first one's, until another

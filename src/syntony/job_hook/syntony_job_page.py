@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import signal
 import socket
 import struct
 import sys
@@ -202,6 +203,18 @@ def _putters(page):
         words[NEWEST_PLACE] = number
 
     return put, begin, end
+
+
+def swallow(error):
+    """Keep an error of the hook from the program; raise it again if a signal handler of the program
+    raised it, which may have run while the hook did."""
+    handlers = [signal.getsignal(each) for each in signal.valid_signals()]
+    codes = {getattr(getattr(each, "func", each), "__code__", None) for each in handlers}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            raise error
+        trace = trace.tb_next
 
 
 def spelled(ranks):

@@ -8,7 +8,7 @@ import time
 import weakref
 from typing import Any
 
-from syntony_job_page import BEGIN, WAIT  # type: ignore[import-not-found]
+from syntony_job_page import BEGIN, WAIT, swallow  # type: ignore[import-not-found]
 
 BETWEEN = (("send", "dst"), ("isend", "dst"), ("recv", "src"), ("irecv", "src"))
 """Functions between two ranks, and the argument that names the other one."""
@@ -79,8 +79,8 @@ class Pairs:
                 try:
                     size, group = found[2]
                     self._came(size, group, began_ns, None, work._source_rank())
-                except Exception:
-                    pass
+                except Exception as error:
+                    swallow(error)
             return result
 
         return wait
@@ -115,8 +115,8 @@ class Pairs:
             try:
                 where = self._where(way, args, kwargs)
                 opened = self._begin(operation, way, tensor, where)
-            except Exception:  # the program's own errors are the program's
-                pass
+            except Exception as error:  # the program's own errors are the program's
+                swallow(error)
             if within is None:
                 of_thread.within = False
             try:
@@ -131,8 +131,8 @@ class Pairs:
             elif opened is not None:
                 try:
                     self._ended(opened, result, tensor, where, began_ns)
-                except Exception:
-                    pass
+                except Exception as error:
+                    swallow(error)
             return result
 
         return between
@@ -170,8 +170,8 @@ class Pairs:
                     if each is not None:  # NCCL has one end for all
                         work = works[min(place, len(works) - 1)] if works else None
                         self._returned(each, work)
-            except Exception:
-                pass
+            except Exception as error:
+                swallow(error)
             return works
 
         return batch
@@ -260,8 +260,8 @@ class Functional:
         if outermost:  # a dispatch mode calls it again
             try:
                 opened = self._begin(operation, args, kwargs)
-            except Exception:
-                pass
+            except Exception as error:
+                swallow(error)
         self._thread.inside = True
         try:
             result = function(*args, **kwargs)
@@ -274,8 +274,9 @@ class Functional:
         if opened is not None:
             try:
                 self._keep(opened, result)
-            except Exception:
+            except Exception as error:
                 self._returned(opened)
+                swallow(error)
         return result
 
     def _begin(self, operation, args, kwargs):
@@ -307,8 +308,8 @@ class Functional:
         try:
             if self._unwaited:
                 self._end(args[0].data_ptr())
-        except Exception:  # it has no address while a graph is compiled
-            pass
+        except Exception as error:  # it has no address while a graph is compiled
+            swallow(error)
         return result
 
     def _end(self, address):
@@ -319,8 +320,8 @@ class Functional:
     def _returned(self, opened):
         try:
             self._hook._returned(opened, None)
-        except Exception:  # in a forked child, or the GPU failed
-            pass
+        except Exception as error:  # in a forked child, or the GPU failed
+            swallow(error)
 
 
 class Called:

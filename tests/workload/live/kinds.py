@@ -331,23 +331,6 @@ def meshes() -> tuple[float, int]:
     return float(sum(each.full_tensor().abs().sum() for each in model.parameters())), STEPS
 
 
-def saves() -> tuple[float, int]:
-    """Checkpoints that a thread writes, then processes that form a group of their own."""
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-
-    model = DistributedDataParallel(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = 0
-    for by in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
-        place = os.path.join(os.environ["PLACE"], by.value)  # noqa: PTH118 - as torch takes it
-        state = {"model": model.module.state_dict()}
-        writing = checkpoint.async_save(state, checkpoint_id=place, async_checkpointer_type=by)
-        steps += train(model, optimizer, first=steps)
-        writing.result()
-    return total(model), steps
-
-
 def loads_ahead() -> tuple[float, int]:
     """Another thread takes batches from the loader, and the program trains in a third one."""
     ahead: queue.Queue[Any] = queue.Queue(4)
@@ -410,7 +393,7 @@ KINDS: dict[str, Callable[[], tuple[float, int]]] = {
     each.__name__: each
     for each in (
         zero, fsdp1, fsdp2, joins, accumulates, comm_hook, replaces_optimizer, two_optimizers,
-        in_backward, closures, compiles, loads, forks, objects, catches, stages, meshes, saves,
+        in_backward, closures, compiles, loads, forks, objects, catches, stages, meshes,
         loads_ahead, scales, sweeps,
     )
 }  # fmt: skip

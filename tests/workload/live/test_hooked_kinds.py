@@ -20,7 +20,7 @@ PROGRAM, RANKS = Path(__file__).with_name("kinds.py"), 2
     [
         "zero", "fsdp1", "fsdp2", "joins", "accumulates", "comm_hook", "replaces_optimizer",
         "two_optimizers", "in_backward", "closures", "compiles", "loads", "forks", "objects",
-        "catches", "stages", "meshes", "saves", "loads_ahead", "scales", "sweeps",
+        "catches", "stages", "meshes", "loads_ahead", "scales", "sweeps",
     ],
 )  # fmt: skip
 def test_a_kind_of_program_does_the_same_and_its_steps_are_recorded(
