@@ -226,6 +226,23 @@ static void destroying_hangs(void)
     close_both();
 }
 
+/* Nor does the end wait for what no read has found to be left. */
+static void closing_hangs(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1,
+                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    faults_port(2, 0);
+    for (char value = 2; !drive_logged("rail fake2 is left"); value++)
+        receive(memory, value);
+    close_both();
+    while (faults_held_calls() < 2) /* of data, and of reads */
+        nap();
+}
+
 /* What a rail that is left still reads is not waited for. */
 static void port_down(void)
 {
@@ -338,7 +355,7 @@ int main(int argc, char **argv)
         {"dmabuf", dmabuf}, {"peer_memory", peer_memory}, {"none", none},
         {"one_port_without", one_port_without}, {"switched_off", switched_off},
         {"refused", refused}, {"rail_fails", rail_fails}, {"port_down", port_down},
-        {"destroying_hangs", destroying_hangs}, {"no_reader", no_reader},
+        {"destroying_hangs", destroying_hangs}, {"closing_hangs", closing_hangs}, {"no_reader", no_reader},
         {"reads_fail", reads_fail}, {"many_reads", many_reads}, {"dark", dark}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -91,6 +91,24 @@ static void closing_hangs(void)
         faults_machine(port, &(struct fake_machine){0});
 }
 
+/* Nor that of a sender whose NIC still does not end its work. */
+static void closing_hangs_at_once(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    faults_machine(0, &(struct fake_machine){.unfailing = 1,
+                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    faults_event(0, QP_FATAL);
+    while (!drive_logged("rail fake0 is left"))
+        exchange();
+    close_sender();
+    while (faults_held_calls() < 1)
+        nap();
+    faults_machine(0, &(struct fake_machine){0});
+}
+
 /* A receiver's NIC that does not end its work: what it acknowledged is not known, so that the connection ends. */
 static void receiver_is_stuck(void)
 {
@@ -109,6 +127,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {{"sender_is_stuck", sender_is_stuck},
                                              {"receiver_is_stuck", receiver_is_stuck},
                                              {"destroying_hangs", destroying_hangs},
-                                             {"closing_hangs", closing_hangs}};
+                                             {"closing_hangs", closing_hangs},
+                                             {"closing_hangs_at_once", closing_hangs_at_once}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
