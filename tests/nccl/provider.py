@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parents[2] / "native" / "tests" / "nccl"
 def build_driver(directory: Path) -> Path:
     """`bench_net`, which has both ends of the plug-in over it, made in `directory`."""
     program = directory / "bench_net"
-    names = ("bench_net.c", "drive.c", "faults.c", "../../job/page.c")
+    names = ("bench_net.c", "drive.c", "faults.c", "late.c", "../../job/page.c")
     words = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{SOURCES / '../../job'}"]
     words += [*(str(SOURCES / name) for name in names), "-o", str(program), "-pthread", "-ldl"]
     subprocess.run(words, check=True, timeout=600)

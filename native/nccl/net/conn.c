@@ -359,11 +359,17 @@ void conn_end(struct conn *conn)
     conn_free(conn);
 }
 
-static void *free_built(void *argument)
+static bool ends_later(const struct conn *conn, int r)
+{
+    enum rail_state state = conn->rail[r].state;
+    return conn->build[r].running || state == RAIL_DOWN || (conn->is_sender && state == RAIL_FENCING);
+}
+
+static void *free_later(void *argument)
 {
     struct conn *conn = argument;
     for (int r = 0; r < MAX_RAILS; r++)
-        if (conn->build[r].running) {
+        if (ends_later(conn, r)) {
             build_wait(&conn->build[r]);
             queues_end(&conn->queues[r]);
         }
@@ -373,15 +379,15 @@ static void *free_built(void *argument)
 
 void conn_free(struct conn *conn)
 {
-    bool builds = false;
+    bool later = false;
     pthread_t thread;
     for (int r = 0; r < MAX_RAILS; r++)
-        if (conn->build[r].running)
-            builds = true;
+        if (ends_later(conn, r))
+            later = true;
         else if (conn->queues[r].port)
             queues_end(&conn->queues[r]);
-    if (builds && pthread_create(&thread, NULL, free_built, conn) == 0)
+    if (later && pthread_create(&thread, NULL, free_later, conn) == 0)
         pthread_detach(thread);
     else
-        free_built(conn);
+        free_later(conn);
 }

@@ -76,9 +76,9 @@ struct receive *conn_receive(struct conn *conn, int count, void **data, const si
                              const int *tags, void **memories);
 /* Close it, and free it. */
 void conn_end(struct conn *conn);
-/* Its queue pairs end before this returns, but for those of rails that are being connected: they end,
- * and it is freed, in a thread that waits for the kernel. They write nothing of NCCL's: no sender has a
- * receiver's before they are connected. */
+/* Its queue pairs end before this returns, but for those that the kernel may be long in: of rails that are being
+ * connected, or are left. They end, and it is freed, in a thread. They write nothing of NCCL's: no sender has a
+ * receiver's before they are connected, and those of a rail that a receiver has left are drained. */
 void conn_free(struct conn *conn);
 
 #endif

@@ -1,7 +1,8 @@
 #include "flush.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "config.h"
 #include "conn_parts.h"
@@ -9,7 +10,10 @@
 
 enum { PAGE = 4096 };
 
-static void end_reader(struct reader *reader)
+/* Where what is read goes, and stays unused. */
+static char page[PAGE] __attribute__((aligned(PAGE)));
+
+static void destroy(const struct reader *reader)
 {
     if (reader->qp)
         verbs.destroy_qp(reader->qp);
@@ -17,6 +21,30 @@ static void end_reader(struct reader *reader)
         verbs.destroy_cq(reader->cq);
     if (reader->mr)
         verbs.dereg_mr(reader->mr);
+}
+
+static void *destroy_later(void *argument)
+{
+    destroy(argument);
+    free(argument);
+    return NULL;
+}
+
+/* What a rail had that does not work: in a thread that waits for its driver, which may hang. */
+static void leave_reader(struct reader *reader)
+{
+    if (reader->mr == NULL) /* it has made none */
+        return;
+    struct reader *left = malloc(sizeof *left);
+    pthread_t thread;
+    if (left)
+        *left = *reader;
+    if (left && pthread_create(&thread, NULL, destroy_later, left) == 0)
+        pthread_detach(thread);
+    else {
+        destroy(reader);
+        free(left);
+    }
     *reader = (struct reader){.generation = reader->generation + 1};
 }
 
@@ -53,7 +81,7 @@ static const char *connect_to_itself(struct ibv_qp *qp, const struct port *port)
     return NULL;
 }
 
-static const char *make_reader(struct reader *reader, const struct port *port, void *page)
+static const char *make_reader(struct reader *reader, const struct port *port)
 {
     reader->mr = verbs.reg_mr(port->pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE);
     if (reader->mr == NULL)
@@ -74,33 +102,27 @@ static const char *need_reader(struct readers *readers, const struct conn *conn,
     struct reader *reader = &readers->reader[r];
     if (reader->qp || conn->rail[r].state != RAIL_UP)
         return NULL;
-    const char *problem = make_reader(reader, conn->queues[r].port, readers->page);
+    const char *problem = make_reader(reader, conn->queues[r].port);
     if (problem)
-        end_reader(reader);
+        leave_reader(reader);
     return problem;
 }
 
 const char *readers_make(struct readers *readers, const struct conn *conn)
 {
-    if (readers->page == NULL) {
-        void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (page == MAP_FAILED)
-            return "no memory";
-        readers->page = page;
-    }
     const char *problem = NULL;
     for (int r = 0; r < conn->rails && problem == NULL; r++)
         problem = need_reader(readers, conn, r);
     return problem;
 }
 
-void readers_end(struct readers *readers)
+void readers_end(struct readers *readers, const struct conn *conn)
 {
     for (int r = 0; r < MAX_RAILS; r++)
-        end_reader(&readers->reader[r]);
-    if (readers->page)
-        munmap(readers->page, PAGE);
-    readers->page = NULL;
+        if (conn->rail[r].state == RAIL_UP)
+            destroy(&readers->reader[r]);
+        else
+            leave_reader(&readers->reader[r]);
 }
 
 static int post(struct reader *reader, const struct flush *flush, int r)
@@ -117,7 +139,7 @@ static int post(struct reader *reader, const struct flush *flush, int r)
 /* A rail that cannot be read over is left: what it writes would not be seen. */
 static void leave(struct reader *reader, struct conn *conn, int r, const char *why)
 {
-    end_reader(reader);
+    leave_reader(reader);
     conn_fail_rail(conn, r, why);
 }
 
@@ -167,7 +189,7 @@ bool flush_is_done(struct readers *readers, struct conn *conn, struct flush *flu
         if (!(flush->waiting >> r & 1))
             continue;
         if (reader->qp && conn->rail[r].state != RAIL_UP)
-            end_reader(reader);
+            leave_reader(reader);
         else if (reader->generation == flush->generation[r] && reader->completed < flush->number[r])
             poll_reader(reader, conn, r);
         bool lost = reader->generation != flush->generation[r];

@@ -17,7 +17,6 @@ struct reader {
 };
 
 struct readers {
-    void *page; /* where what is read goes, and stays unused */
     struct reader reader[MAX_RAILS];
     const char *logged; /* the last reason in the log why a rail has none */
 };
@@ -33,7 +32,7 @@ struct flush {
 
 /* NULL, or what is wrong. Makes what is missing of the rails that are up. */
 const char *readers_make(struct readers *readers, const struct conn *conn);
-void readers_end(struct readers *readers);
+void readers_end(struct readers *readers, const struct conn *conn); /* before that is closed */
 /* Reads over all rails that are up. A rail that cannot is left, unless it is the last live one. */
 void flush_begin(struct readers *readers, struct conn *conn, struct flush *flush);
 /* Once each of them has read, or is left, and one has read. Begins again if none has. */

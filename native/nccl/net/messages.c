@@ -52,7 +52,7 @@ uint32_t sender_cleared_after_next(const struct sender *sender)
 
 static void add_todo(struct sender *sender, const struct send *send, unsigned count)
 {
-    if (send->sequence < sender->todo_from)
+    if (sender->todo == 0 || send->sequence < sender->todo_from)
         sender->todo_from = send->sequence;
     sender->todo += count;
 }

@@ -380,7 +380,7 @@ int net_close(void *comm)
 {
     struct comm *own = comm;
     if (own && !is_child()) { /* the parent's are still in use */
-        readers_end(&own->readers);
+        readers_end(&own->readers, own->conn);
         conn_end(own->conn);
         free(own);
     }

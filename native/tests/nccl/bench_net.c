@@ -5,14 +5,15 @@
  * LIBRARY may be NCCL's own with "@OFFSET" (drive.h). Devices 0 and 1 are merged to send, 2 and 3 to
  * receive. Every 8-byte word is checked when a message completes and before its buffer is used anew.
  * CASE is `cost` (both ends in one thread, no faults: throughput, and what the transport itself takes,
- * without the provider); `mixed` (faults.h; both ends in threads of their own); or one kind of fault
- * again and again, each followed by a rest, with the longest time without a message after it: `hole`,
- * `notice` (20 ms after a hole), `port`, `return` (of the rail, after a port was down), `none` (what the
- * machine itself does). Then both ends are in one thread, which goes before all others of the machine
- * while a fault is looked at (SCHED_FIFO, where that is allowed), and sleeps mostly otherwise. Faults
- * during which it was held up all the same are not counted. After that many FAULTS it ends. `open` is
- * `mixed`, and ends with the first message that is wrong. One line of JSON. SYNTONY_AGENT: obey that
- * agent, and not one that lies. */
+ * without the provider); `mixed` (every other fault a late one of late.h, the others random ones of
+ * faults.h; both ends in threads of their own); or one kind of fault again and again, each followed by a
+ * rest, with the longest time without a message after it: `hole`, `notice` (20 ms after a hole), `port`,
+ * `return` (of the rail, after a port was down), `none` (what the machine itself does). Then both ends are
+ * in one thread, which goes before all others of the machine while a fault is looked at (SCHED_FIFO, where
+ * that is allowed), and sleeps mostly otherwise. Faults during which it was held up all the same are not
+ * counted. After that many FAULTS it ends, `mixed` also not before 10,000 messages. `open` is `mixed`, and
+ * ends with the first message that is wrong. One line of JSON. SYNTONY_AGENT: obey that agent, and not one
+ * that lies. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -27,8 +28,9 @@
 
 #include "drive.h"
 #include "faults.h"
+#include "late.h"
 
-enum { HANDLE = 128, MAX_WINDOW = 16, TAG = 3, MAX_STALLS = 512, BEFORE_MS = 5, REST_MS = 150,
+enum { HANDLE = 128, MAX_WINDOW = 16, KEPT = 4, TAG = 3, MAX_STALLS = 512, BEFORE_MS = 5, REST_MS = 150,
        BACK_MS = 1500, LEAST_MESSAGES = 10000, HOLE_MS = 600, HANG_S = 40, OPEN_HANG_S = 20 };
 enum { MAIN_PRIORITY = 2, DRIVER_PRIORITY = 1 };
 static const int64_t HELD_UP_NS = 2000000;
@@ -38,7 +40,7 @@ static size_t size;
 static int window, messages;
 static uint64_t seed;
 static void *sender, *receiver, *send_memory, *receive_memory;
-static char *from, *to; /* a window to send, two to receive */
+static char *from, *to; /* a window to send, KEPT to receive */
 static atomic_int received, corrupt, fatal;
 static atomic_bool stop, ended, looked_at;
 static bool is_open; /* there is no fence: it ends as soon as that shows */
@@ -81,7 +83,7 @@ static void fill(int message)
 
 static char *place_of(int message)
 {
-    return to + (size_t)(message % (2 * window)) * size;
+    return to + (size_t)(message % (KEPT * window)) * size;
 }
 
 static bool is_whole(int message)
@@ -132,8 +134,8 @@ static bool receive_some(struct end *end)
     int result, done = 0, sizes[8], tag = TAG;
     if (end->posted < messages && end->posted - end->done < window) {
         void *data = place_of(end->posted), **request = &end->request[end->posted % window];
-        if (end->request[end->posted % window] == NULL && end->posted >= 2 * window) {
-            atomic_fetch_add(&corrupt, !is_whole(end->posted - 2 * window));
+        if (end->request[end->posted % window] == NULL && end->posted >= KEPT * window) {
+            atomic_fetch_add(&corrupt, !is_whole(end->posted - KEPT * window));
             memset(data, 0xee, size);
         }
         result = drive_receive(&net, receiver, 1, &data, &size, &tag, &receive_memory, request);
@@ -237,11 +239,11 @@ static void connect_both(void)
             exit(1);
         }
     from = aligned_alloc(4096, (size_t)window * size);
-    to = aligned_alloc(4096, 2 * (size_t)window * size);
+    to = aligned_alloc(4096, KEPT * (size_t)window * size);
     memset(from, 0, (size_t)window * size);
-    memset(to, 0xee, 2 * (size_t)window * size);
+    memset(to, 0xee, KEPT * (size_t)window * size);
     if (drive_reg(&net, sender, from, (size_t)window * size, &send_memory) ||
-        drive_reg(&net, receiver, to, 2 * (size_t)window * size, &receive_memory)) {
+        drive_reg(&net, receiver, to, KEPT * (size_t)window * size, &receive_memory)) {
         fprintf(stderr, "bench_net: no memory\n");
         exit(1);
     }
@@ -282,6 +284,15 @@ static int64_t last_ns(void)
     return count ? atomic_load(&at_ns[count - 1]) : 0;
 }
 
+static void inject_one(int number, uint64_t *random)
+{
+    const struct progress progress = {&received, &ended, (KEPT + 1) * window};
+    if (number % 2)
+        faults_inject(-1, random);
+    else
+        late_inject((enum late)((seed + (uint64_t)number / 2) % LATE_KINDS), random, &progress);
+}
+
 /* One fault after another, until the messages or the places for stalls end. Returns how many; in
  * `kept` of how many the stall is known. */
 static int inject(pthread_t driver, const char *kind, int most, int64_t *stalls, int *kept)
@@ -290,9 +301,9 @@ static int inject(pthread_t driver, const char *kind, int most, int64_t *stalls,
     int count = 0;
     bool mixed = is_open || strcmp(kind, "mixed") == 0, is_return = strcmp(kind, "return") == 0;
     for (; !atomic_load(&ended) &&
-           (count < most || (mixed && atomic_load(&received) < LEAST_MESSAGES)); count++) {
+           (count < most || (mixed && !is_open && atomic_load(&received) < LEAST_MESSAGES)); count++) {
         if (mixed) {
-            faults_inject(-1, &random);
+            inject_one(count, &random);
             rest_ms((int)(faults_draw(&random) % 20));
             continue;
         }

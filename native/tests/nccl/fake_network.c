@@ -142,6 +142,13 @@ void fake_transmit(struct pair *pair, struct packet *packet)
         free(packet);
         return;
     }
+    if (fault->kept == (packet->is_ack ? FAKE_ACKS : FAKE_DATA)) {
+        struct packet **last = &pair->kept;
+        while (*last)
+            last = &(*last)->next;
+        *last = packet;
+        return;
+    }
     packet->due_ns = at_ns > pair->last_due_ns ? at_ns : pair->last_due_ns;
     pair->last_due_ns = packet->due_ns;
     soon(packet->due_ns);
@@ -353,9 +360,36 @@ void fake_step(void)
             soon(pair->out->due_ns);
         if (pair->sends)
             soon(timeout_ns(pair));
-        if (pair->gone && pair->out == NULL) {
+        if (pair->gone && pair->out == NULL && pair->kept == NULL) {
             pairs[i] = NULL;
             free(pair);
         }
     }
+}
+
+#pragma GCC visibility push(default)
+
+int fake_kept(int port)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count; i++)
+        for (const struct packet *each = pairs[i] ? pairs[i]->kept : NULL; each; each = each->next)
+            count += pairs[i]->port == port;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_let_go(int port)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].fault.kept = 0;
+    for (uint32_t i = 1; i < pair_count; i++)
+        while (pairs[i] && pairs[i]->port == port && pairs[i]->kept) {
+            struct packet *first = pairs[i]->kept;
+            pairs[i]->kept = first->next;
+            deliver(pairs[i], first);
+            free(first);
+        }
+    pthread_mutex_unlock(&lock);
 }

@@ -69,7 +69,7 @@ struct pair {
     int64_t closing_ns; /* in error, and until then still writing what arrives */
     struct entry *sends, **last_send;
     struct receive *receives, **last_receive;
-    struct packet *out, **last_out;
+    struct packet *out, **last_out, *kept;
 };
 
 struct device {

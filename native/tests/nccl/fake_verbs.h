@@ -8,12 +8,13 @@
 
 #pragma GCC visibility push(default)
 
-enum { FAKE_PORTS = 4 };
+enum { FAKE_PORTS = 4, FAKE_DATA = 1, FAKE_ACKS = 2 };
 
 struct fake_fault { /* for what this port sends */
     int lost_permille, duplicated_permille;
     int64_t delay_ns;       /* of packets that are sent from now on */
     int64_t completion_delay_ns; /* completions at this port come so much after what they tell of */
+    int kept; /* packets of this kind do not arrive before they are let go: */
 };
 
 struct fake_machine { /* what this device is; before it is opened, but where it says otherwise and
@@ -78,6 +79,8 @@ void fake_set_machine(int port, const struct fake_machine *machine);
 /* The truth: the device's counter at an instant of CLOCK_REALTIME, before it is cut to its bits. */
 int64_t fake_ticks_at(int port, int64_t real_ns);
 void fake_datagrams(int port, struct fake_datagrams *to);
+int fake_kept(int port);     /* how many packets are */
+void fake_let_go(int port);  /* they arrive at once, and no more are kept */
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
 /* enum ibv_event_type, and nothing else happens; with 256 times a number: of another port of the device. */

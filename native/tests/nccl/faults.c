@@ -22,6 +22,8 @@ static struct {
     void (*counts)(struct fake_counts *);
     void (*cost)(struct fake_cost *);
     double (*accounting)(void);
+    int (*kept)(int);
+    void (*let_go)(int);
     void (*limit)(const struct fake_limits *);
     void (*be)(const struct fake_vendor *);
     void (*vanish)(int);
@@ -144,6 +146,8 @@ void faults_load(const char *provider)
     *(void **)&fake.fail_queues = dlsym(loaded, "fake_fail_queues");
     *(void **)&fake.counts = dlsym(loaded, "fake_counts");
     *(void **)&fake.cost = dlsym(loaded, "fake_cost");
+    *(void **)&fake.kept = dlsym(loaded, "fake_kept");
+    *(void **)&fake.let_go = dlsym(loaded, "fake_let_go");
     *(void **)&fake.limit = dlsym(loaded, "fake_limit");
     *(void **)&fake.be = dlsym(loaded, "fake_be");
     *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
@@ -337,6 +341,16 @@ void faults_set(int port, const struct fake_fault *fault)
 void faults_delay(int port, int64_t delay_ns)
 {
     fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
+}
+
+int faults_kept(int port)
+{
+    return fake.kept(port);
+}
+
+void faults_let_go(int port)
+{
+    fake.let_go(port);
 }
 
 void faults_limit(const struct fake_limits *limits)

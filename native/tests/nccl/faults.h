@@ -34,6 +34,8 @@ uint64_t faults_writes(void);
 uint64_t faults_writes_at(int port);
 void faults_set(int port, const struct fake_fault *fault);
 void faults_delay(int port, int64_t delay_ns);
+int faults_kept(int port);    /* as fake_kept */
+void faults_let_go(int port); /* as fake_let_go */
 void faults_limit(const struct fake_limits *limits);
 void faults_be(const struct fake_vendor *vendor);
 void faults_vanish(int port);

@@ -208,6 +208,41 @@ static void rail_fails(void)
     CHECK(sees(99));
 }
 
+/* A driver that hangs as it destroys what a rail had that was left holds up neither reads nor the end. */
+static void destroying_hangs(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1,
+                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    void *request = flush(memory, SIZE);
+    faults_port(2, 0);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    receive_and_flush(memory, 2);
+    CHECK(sees(2));
+    CHECK(faults_held_calls() >= 1);
+    close_both();
+}
+
+/* Nor does the end wait for what no read has found to be left. */
+static void closing_hangs(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1,
+                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    faults_port(2, 0);
+    for (char value = 2; !drive_logged("rail fake2 is left"); value++)
+        receive(memory, value);
+    close_both();
+    while (faults_held_calls() < 2) /* of data, and of reads */
+        nap();
+}
+
 /* What a rail that is left still reads is not waited for. */
 static void port_down(void)
 {
@@ -319,7 +354,8 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"dmabuf", dmabuf}, {"peer_memory", peer_memory}, {"none", none},
         {"one_port_without", one_port_without}, {"switched_off", switched_off},
-        {"refused", refused}, {"rail_fails", rail_fails}, {"port_down", port_down}, {"no_reader", no_reader},
+        {"refused", refused}, {"rail_fails", rail_fails}, {"port_down", port_down},
+        {"destroying_hangs", destroying_hangs}, {"closing_hangs", closing_hangs}, {"no_reader", no_reader},
         {"reads_fail", reads_fail}, {"many_reads", many_reads}, {"dark", dark}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -18,13 +18,14 @@
 
 #include "drive.h"
 #include "faults.h"
+#include "late.h"
 
 enum { WINDOW = 6, KEEP = 2 * WINDOW, MAX_GROUP = 8, MAX_SIZE = 1 << 17, TRIES = 60, TRY_S = 3 };
 
 static struct net net;
 static uint64_t seed;
 static int total;
-static atomic_bool ended, wrong;
+static atomic_bool ended, wrong, calm; /* calm: no fault is under way any more */
 static atomic_int completed; /* groups, at the receiver */
 
 #define REQUIRE(condition)                                                     \
@@ -93,6 +94,13 @@ static bool is_whole(const char *memory, int group, const struct plan *plan, con
     return true;
 }
 
+/* Queue pairs that a NIC does not let go of cannot be closed. */
+static void wait_until_calm(void)
+{
+    while (!atomic_load(&calm))
+        usleep(1000);
+}
+
 static void *send_all(void *comm)
 {
     char *memory = aligned_alloc(4096, (size_t)WINDOW * MAX_SIZE);
@@ -137,6 +145,7 @@ static void *send_all(void *comm)
             done++;
         sched_yield();
     }
+    wait_until_calm();
     drive_dereg(&net, comm, handle);
     REQUIRE(drive_close(&net, SLOT_CLOSE_SEND, comm) == 0);
     free(memory);
@@ -184,6 +193,7 @@ static void *receive_all(void *comm)
         }
         sched_yield();
     }
+    wait_until_calm();
     drive_dereg(&net, comm, handle);
     REQUIRE(drive_close(&net, SLOT_CLOSE_RECEIVE, comm) == 0);
     free(memory);
@@ -197,8 +207,12 @@ static void *inject(void *mode)
     enum { PATIENCE_MS = 60000 };
     uint64_t random = seed * 2 + 1;
     int kind = strcmp(mode, "faults") == 0 ? -1 : atoi(mode);
-    while (!atomic_load(&ended)) {
-        faults_inject(kind, &random);
+    const struct progress progress = {&completed, &ended, KEEP + WINDOW};
+    for (uint64_t number = seed; !atomic_load(&ended); number++) {
+        if (kind < 0 && number % 2)
+            late_inject((enum late)(number / 2 % LATE_KINDS), &random, &progress);
+        else
+            faults_inject(kind, &random);
         int before = atomic_load(&completed), waited_ms = 0;
         do {
             struct timespec pause = {0, 1000000 + (long)(faults_draw(&random) % 4000000)};
@@ -311,11 +325,14 @@ int main(int argc, char **argv)
     pthread_create(&receiver, NULL, receive_all, comms[1]);
     if (faulty)
         pthread_create(&injector, NULL, inject, argv[6]);
-    pthread_join(sender, NULL);
-    pthread_join(receiver, NULL);
+    while (atomic_load(&completed) < total && !atomic_load(&wrong))
+        usleep(1000);
     atomic_store(&ended, true);
     if (faulty)
         pthread_join(injector, NULL);
+    atomic_store(&calm, true);
+    pthread_join(sender, NULL);
+    pthread_join(receiver, NULL);
     drive_finalize(&net);
     printf("v%d, seed %" PRIu64 ", %d groups: ", net.version, seed, total);
     faults_print();

@@ -90,6 +90,10 @@ static void a_pause_is_not_its_time(void)
     int64_t due_ns = rail.due_ns;
     rail_looked_at(&rail, now_ns + 5 * RAIL_DRAIN_NS);
     CHECK_EQUAL(rail.due_ns, due_ns); /* of nothing else */
+    rail_begin(&rail, 0);
+    CHECK(rail_fail(&rail, RAIL_DRAIN_NS)); /* after a shorter one: no more than that either */
+    rail_looked_at(&rail, RAIL_DRAIN_NS + 1);
+    CHECK_EQUAL(rail.due_ns, 2 * RAIL_DRAIN_NS + 1);
 }
 
 static void peers_agree_on_generations(void)

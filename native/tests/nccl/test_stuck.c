@@ -68,6 +68,47 @@ static void destroying_hangs(void)
     faults_machine(0, &(struct fake_machine){0});
 }
 
+/* Nor the end of a connection of which a rail is left, at either end. */
+static void closing_hangs(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    faults_port(0, 0);
+    until_pairs(4);
+    exchange_for(100); /* both ends are drained */
+    for (int port = 0; port < 4; port += 2)
+        faults_machine(port, &(struct fake_machine){.destroying_ns = INT64_C(1000000) * HANG_MS});
+    close_both();
+    while (faults_held_calls() < 2)
+        nap();
+    listen_again();
+    connect_both();
+    exchange();
+    CHECK_EQUAL(faults_held_calls(), 2);
+    for (int port = 0; port < 4; port += 2)
+        faults_machine(port, &(struct fake_machine){0});
+}
+
+/* Nor that of a sender whose NIC still does not end its work. */
+static void closing_hangs_at_once(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    faults_machine(0, &(struct fake_machine){.unfailing = 1,
+                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    faults_event(0, QP_FATAL);
+    while (!drive_logged("rail fake0 is left"))
+        exchange();
+    close_sender();
+    while (faults_held_calls() < 1)
+        nap();
+    faults_machine(0, &(struct fake_machine){0});
+}
+
 /* A receiver's NIC that does not end its work: what it acknowledged is not known, so that the connection ends. */
 static void receiver_is_stuck(void)
 {
@@ -85,6 +126,8 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {{"sender_is_stuck", sender_is_stuck},
                                              {"receiver_is_stuck", receiver_is_stuck},
-                                             {"destroying_hangs", destroying_hangs}};
+                                             {"destroying_hangs", destroying_hangs},
+                                             {"closing_hangs", closing_hangs},
+                                             {"closing_hangs_at_once", closing_hangs_at_once}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
