@@ -9,7 +9,7 @@ import pytest
 
 from syntony.clock.envelope import EnvelopeLine
 from syntony.clock.fit import WindowFit
-from syntony.clock.floors import Floors, growth_ns
+from syntony.clock.floors import Floors, Lows, growth_ns, low_until_ns
 from syntony.clock.samples import Clouds
 
 KNOWN = Floors(5_000.0, 6_000.0, 11_000.0)
@@ -86,3 +86,21 @@ def test_the_growth_of_a_queue_is_told_from_the_clocks(slope_ppb: float, grown_n
     assert growth_ns(clouds.only(t > -0.02e9), 0.0) == (0.0, 0.0), (
         "too few probes in its first half"
     )
+
+
+@pytest.mark.parametrize("scatter_ns", [1.0, 30.0])
+@pytest.mark.parametrize(("stands_ns", "until_ns"), [(-0.6e9, -0.6e9), (0.55e9, 1e9), (2e9, 1e9)])
+def test_delays_come_down_until_a_queue_stands(
+    scatter_ns: float, stands_ns: float, until_ns: float
+) -> None:
+    """A last quarter of a window without low delays may be chance."""
+    t = np.tile(np.linspace(-1e9, 1e9, 201), 2)
+    side = np.repeat([1.0, -1.0], 201)
+    slack_ns = max(20.0, 4 * scatter_ns)
+    above_ns = np.where(side > 0, slack_ns - 1 + 2.0 * (t > stands_ns), 0.0)
+    y = side * (np.where(side > 0, 5_000.0, 6_000.0) + above_ns)
+    clouds = Clouds(7, 0, 2e9, t, y, side, np.zeros(402, dtype=np.intp), 201)
+    lows = Lows(5_000.0, 6_000.0, scatter_ns, 0.0)
+    forward_ns, reverse_ns = low_until_ns(clouds, 0.0, lows)
+    assert forward_ns == pytest.approx(7 + until_ns, abs=0.01e9)
+    assert reverse_ns == 7 + 1e9

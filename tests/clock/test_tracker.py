@@ -3,7 +3,9 @@ import math
 import numpy as np
 import pytest
 from bench.simulated import queues, stamps
+from bench.simulated.clocks import ClockKind
 from bench.simulated.fleet import QUIET, Way, probe_pairs
+from numpy.typing import NDArray
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
 from syntony.clock.floor_evidence import floor_evidence
@@ -248,3 +250,25 @@ def test_queues_that_grow_slowly_stay_within_four_sigmas(seed: int, *, both: boo
         tracked = pair.step(*ways, advance_ns=S if second else WINDOW_NS)
         if tracked is not None:
             assert abs(pair.error_ns(tracked)) < 4 * pair.sigma_ns(tracked) + 20, f"at {second}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("there", [STUCK, QUIET])
+def test_a_clock_heated_behind_queues_stays_within_four_sigmas(seed: int, there: Way) -> None:
+    """Windows hold the prediction, or one direction rises, which may be a queue. The lone direction
+    covers half of 0.1 ppm/s: its first probes are at the floor."""
+    bend = 50 if there is STUCK else 25
+    pair = Pair(seed, kind=ClockKind())
+    pair.run([(QUIET, QUIET)] * 6)
+    began_ns, straight = pair.at_ns, pair.clocks.read
+
+    def heated(clock: int, true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        since_s = np.maximum(true_ns - began_ns, 0) * 1e-9
+        return straight(clock, true_ns) + np.rint(clock * bend * since_s**2).astype(np.int64)
+
+    pair.clocks.read = heated  # type: ignore[method-assign]
+    for window in range(2):
+        tracked = pair.step(there, STUCK)
+        assert tracked is not None
+        if there is STUCK or window:
+            assert abs(pair.error_ns(tracked)) < 4 * pair.sigma_ns(tracked), f"seed {seed}"

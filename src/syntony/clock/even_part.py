@@ -15,6 +15,7 @@ from syntony.clock.fit import WindowFit
 from syntony.clock.floors import Floors, lows_at
 from syntony.clock.samples import Clouds
 from syntony.clock.window_steps import STEP_NS
+from syntony.model.clocks import BOUND_SIGMAS, SWING_PPB
 
 LEAST_MISSING_NS = 10.0
 MISSING_SCATTERS = 3.0
@@ -121,7 +122,10 @@ def _stepped(part: Clouds, own: WindowFit, clouds: Clouds, known: KnownPair) -> 
     return abs(off_ns) > turned_ns + max(STEP_NS, MISSED_SIGMAS * sigma_ns)
 
 
-def hidden_turn(scatter_ns: float) -> float:
-    """1-sigma of what a drift may have turned by without a sign of it in floors that scatter so."""
+def hidden_turn(scatter_ns: float, unseen_ns: float) -> float:
+    """1-sigma of what a drift may have turned by without a sign of it: in floors that scatter so,
+    and since delays last came down to them, where the bound covers a heated crystal."""
     hidden_ns = min(MISSING_SCATTERS * scatter_ns, MOST_HIDDEN_NS) - SHOWN_NS
-    return math.sqrt(2 * HEATED * max(hidden_ns, 0.0)) / HIDDEN_SIGMAS
+    hidden = math.sqrt(2 * HEATED * max(hidden_ns, 0.0)) / HIDDEN_SIGMAS
+    unseen = min(HEATED * max(unseen_ns, 0.0), SWING_PPB * 1e-9) / BOUND_SIGMAS
+    return math.hypot(hidden, unseen)

@@ -28,6 +28,12 @@ those (`FLOOR_UP`): many windows leave no less than 20 would."""
 LEAST_GAP_NS = 0.5
 """Stamps of both ends are whole nanoseconds."""
 
+SLACK_SIGMAS = 4.0
+MIN_SLACK_NS = 20.0
+"""Excess over a floor that noise explains: the larger of the two."""
+LAST_PART = 0.25
+"""Share of a window in which no probe may meet a floor by chance."""
+
 HALF_FLOOR, HALF_SCATTER = 2, 7
 """The third lowest probe of half a window stands for its floor, in spite of two wrong stamps, and
 the distance of the eighth for its scatter."""
@@ -51,6 +57,11 @@ class Lows(NamedTuple):
     @property
     def worse_ns(self) -> float:
         return max(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
+    def slack_ns(self) -> float:
+        """By how much their sum may differ from its floor by chance."""
+        return max(MIN_SLACK_NS, SLACK_SIGMAS * self.scatter_ns)
 
     @property
     def rtt_ns(self) -> float:
@@ -124,6 +135,22 @@ def growth_ns(clouds: Clouds, slope: float) -> tuple[float, float]:
             scatter_ns = math.hypot(scatter_ns, float(low[HALF_SCATTER] - low[HALF_FLOOR]))
     # Halves' floors lie half a window apart.
     return 2 * rise_ns, 2 * scatter_ns
+
+
+def low_until_ns(clouds: Clouds, slope: float, lows: Lows) -> tuple[int, int]:
+    """Until when each direction's delays came down to these floors, on a's clock: to the window's
+    end, unless its last part is above them."""
+    heights = clouds.heights(slope)
+    found = []
+    for part, low_ns, scatter_ns in (
+        (slice(0, clouds.forward), lows.forward_ns, lows.forward_scatter_ns),
+        (slice(clouds.forward, None), lows.reverse_ns, lows.reverse_scatter_ns),
+    ):
+        low = heights[part] <= low_ns + max(MIN_SLACK_NS, SLACK_SIGMAS * scatter_ns)
+        last_ns = clouds.t[part].max(where=low, initial=-clouds.span_ns / 2)
+        late = last_ns >= (0.5 - LAST_PART) * clouds.span_ns
+        found.append(clouds.ref_ns + round(clouds.span_ns / 2 if late else last_ns))
+    return found[0], found[1]
 
 
 def lows_at(

@@ -18,16 +18,21 @@ from syntony.clock.even_part import KnownPair, even_part, hidden_turn
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.floor_evidence import floor_evidence
-from syntony.clock.floors import Floors, Lows, fitted_lows, growth_ns, lows_at
+from syntony.clock.floors import (
+    MIN_SLACK_NS,
+    Floors,
+    Lows,
+    fitted_lows,
+    growth_ns,
+    low_until_ns,
+    lows_at,
+)
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
 from syntony.clock.window_steps import STEP_NS, STEP_SIGMAS, stepped_inside
 
 FIRST_DRIFT_SIGMA = 1e-6
 """Minimum 1-sigma of a first window's drift: one lucky envelope must not fix it."""
-SLACK_SIGMAS = 4.0
-MIN_SLACK_NS = 20.0
-"""Excess of the round trip over its floor that noise explains: the larger of the two."""
 AMBIGUOUS_GATES = 2.0
 """An excess up to this many gates could lie in either direction, or in both: no direction is used
 alone. Floors of kernel stamps move by tens of ns with the machine's load, in both directions."""
@@ -88,7 +93,8 @@ class PairTracker:
 
     def __init__(self, fit: WindowFitter = fit_window) -> None:
         self._fit = fit
-        self._ref_ns = self._base_ns = self._used_ns = 0
+        self._ref_ns = self._base_ns = self._seen_ns = 0
+        """Middle of the last window; until when delays have shown the clocks' rate."""
         self._span_ns = 1.0
         self._filter = OffsetDrift()
         self._floors: Floors | None = None
@@ -126,7 +132,8 @@ class PairTracker:
         self._predict(part.clouds.ref_ns, part.clouds.base_ns)
         self._span_ns = part.clouds.span_ns
         self._bend.seen = max(self._bend.seen, part.ramp)
-        overlap = _overlap(part.clouds.span_ns, advance_ns)
+        # In how many sliding windows each probe takes part: its noise is divided among them.
+        overlap = max(1.0, part.clouds.span_ns / max(advance_ns, 1.0))
         return self._take_window(part.clouds, part.fit, self._floors, overlap)
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
@@ -159,10 +166,9 @@ class PairTracker:
         self._start(fit, floors.asymmetry_ns, self._bias_ns(fit, lows))
         self._watch_bend(clouds, fit)
         excess_ns = lows.rtt_ns - floors.rtt_ns
-        slack_ns = _slack_ns(lows)
-        if excess_ns < -slack_ns:
+        if excess_ns < -lows.slack_ns:
             self._learn_floors(lows, fit)
-        elif excess_ns > slack_ns:
+        elif excess_ns > lows.slack_ns:
             self._filter = self._filter.inflate((excess_ns / 2) ** 2)
         return self._tracked(WindowUse.STEPPED)
 
@@ -184,6 +190,7 @@ class PairTracker:
             slope_var = self._filter.cov.drift
         cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
         self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov, bias_ns)
+        self._seen_ns = self._ref_ns + round(self._span_ns / 2)
         self._bend = DriftRamp()
         self._unexplained = Innovations()
         self._above_floor_since_ns = None
@@ -228,7 +235,7 @@ class PairTracker:
     ) -> Tracked | None:
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
-        slack_ns = _slack_ns(lows)
+        slack_ns = lows.slack_ns
         if excess_ns > slack_ns:
             return self._tracked(self._take_above_floor(clouds, fit, lows, floors, overlap))
         self._above_floor_since_ns, self._contradicted = None, False
@@ -247,7 +254,7 @@ class PairTracker:
         self, clouds: Clouds, fit: WindowFit, lows: Lows, floors: Floors, overlap: float
     ) -> Tracked | None:
         """A window whose round trip is at the floor, or below it."""
-        excess_ns, slack_ns = lows.rtt_ns - floors.rtt_ns, _slack_ns(lows)
+        excess_ns, slack_ns = lows.rtt_ns - floors.rtt_ns, lows.slack_ns
         asymmetry_ns = floors.asymmetry_ns
         lower = lows.rtt_ns + self._bent_ns < floors.least_ns - slack_ns
         if lower:
@@ -357,6 +364,8 @@ class PairTracker:
             # Or this direction's queue grows, too, and moves the offset from the prediction.
             moved_ns = off_ns if agreeing[0] is WindowUse.FORWARD else -off_ns
             bias_ns = self._filter.bias_ns + moved_ns
+            until_ns = low_until_ns(clouds, self._filter.drift, lows)
+            self._seen_ns = max(self._seen_ns, until_ns[agreeing[0] is WindowUse.REVERSE])
             self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap, bias_ns)
             return agreeing[0]
         # Queues in both directions leave half the excess uncertain, the same half in every
@@ -398,6 +407,7 @@ class PairTracker:
         self, clouds: Clouds, fit: WindowFit, lows: Lows, asymmetry_ns: float, overlap: float
     ) -> None:
         bias_ns, bias_drift = self._biases(clouds, fit, lows)
+        self._seen_ns = max(self._seen_ns, min(low_until_ns(clouds, fit.line.slope, lows)))
         theta_ns = fit.line.theta_ns - asymmetry_ns
         innovation_ns = theta_ns - self._filter.theta_ns
         theta_var = fit.theta_var + (bias_ns / 2) ** 2
@@ -467,14 +477,14 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        if mode is not WindowUse.HELD:
-            self._used_ns = self._ref_ns
-        held_ns, turn = float(self._ref_ns - self._used_ns), hidden_turn(self._floors.scatter_ns)
-        cov = self._filter.cov.plus(Covariance(drift=turn**2).through(1.0, held_ns, 0.0, 1.0))
+        since_ns = float(self._ref_ns - self._seen_ns)
+        turn = hidden_turn(self._floors.scatter_ns, since_ns + self._span_ns / 2)
+        turned = Covariance(drift=turn**2).through(1.0, max(since_ns, 0.0), 0.0, 1.0)
+        cov = self._filter.cov.plus(turned)
         bias_drift = self._filter.bias_drift / BIAS_SIGMAS
         bias_ns = self._filter.bias_ns / BIAS_SIGMAS
-        bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
-        drift_var = cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
+        bent_ns, ramped = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
+        drift_var = cov.drift + ramped**2 + self._floors.drift_doubt(self._span_ns) ** 2
         back_ns = round(cov.cross / (drift_var + bias_drift**2))
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
@@ -488,13 +498,3 @@ class PairTracker:
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
-
-
-def _slack_ns(lows: Lows) -> float:
-    """By how much a round trip may differ from its floor by chance."""
-    return max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
-
-
-def _overlap(span_ns: float, advance_ns: float) -> float:
-    """In how many sliding windows each probe takes part: its noise is divided among them."""
-    return max(1.0, span_ns / max(advance_ns, 1.0))
