@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.live import eventually
 
@@ -311,6 +312,22 @@ def test_each_receiver_hears_its_severities(state: ControlState) -> None:
     notifier.tell([page(1, severity=Severity.WARNING), page(2)], book())
     notifier.deliver(0, T0, book())
     assert [body["incident"]["number"] for _, body, _ in far.got] == [2]  # type: ignore[index]
+
+
+def test_a_receiver_hears_the_end_of_its_page_if_it_returned_milder(state: ControlState) -> None:
+    far = Far()
+    critical = (Severity.CRITICAL,)
+    hook, am = (msgspec.structs.replace(each, severities=critical) for each in (HOOK, AM))
+    notifier = Reported([hook, am], state, far)
+    milder = incident(severity=Severity.WARNING, paged_as=Severity.CRITICAL)
+    notifier.deliver(0, T0, book(milder))
+    milder.state, milder.paged = IncidentState.RESOLVED, False
+    milder.resolved_ns = milder.updated_ns = T0 + S
+    notifier.tell([IncidentChange(T0 + S, ChangeKind.CLEAR, milder)], book())
+    notifier.deliver(S, T0 + S, book(milder))
+    alerts = [body[0] for url, body, _ in far.got if "am." in url]  # type: ignore[index]
+    assert [each["labels"]["severity"] for each in alerts] == ["critical"] * 2
+    assert [body["event"] for url, body, _ in far.got if "hook." in url] == ["clear"]  # type: ignore[index]
 
 
 def test_pagerduty_gets_one_key_for_the_life_of_an_incident(
