@@ -7,7 +7,7 @@ import pytest
 from tests.alerts.test_lifecycle import T0, Apart, Inside, feed, kinds, rule
 from tests.cases import drawn
 
-from syntony.alerts import incidents, render
+from syntony.alerts import incidents, paging, render
 from syntony.alerts.incident_book import Book
 from syntony.alerts.incidents import BookState, ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation, measured
@@ -62,6 +62,33 @@ def returned() -> Book:
     for at_s, value in ((0, 11), (10, 1), (100, 11), (110, 1)):
         feed(book, T0 + at_s * S, "hot", value)
     return book
+
+
+def test_an_all_clear_waits_for_twice_the_longest_time_that_it_was_good() -> None:
+    book, at_s = Book([rule()]), 0
+    for good_s, waits_s in ((0, 0), (100, 200), (50, 200), (440, 880), (600, 900)):
+        at_s += good_s
+        feed(book, T0 + at_s * S, "hot", 11)
+        feed(book, T0 + (at_s + 1) * S, "hot", 1)
+        assert paging.clear_ns(book.find(1)) == T0 + (at_s + waits_s) * S
+    assert feed(book, T0 + (at_s + 899) * S, "hot", 1) == []
+    assert kinds(feed(book, T0 + (at_s + 900) * S, "hot", 1)) == [ChangeKind.CLEAR]
+    assert book.find(1).updated_ns == T0 + (at_s + 900) * S
+
+
+@pytest.mark.parametrize(
+    ("severities", "pages"), [("WWWCWC", [1, 2, 2, 3, 3, 3]), ("CCCWC", [1, 2, 2, 2, 2])]
+)
+def test_an_open_page_is_followed_by_another_only_if_it_returns_more_severe(
+    severities: str, pages: list[int]
+) -> None:
+    book, found = Book([rule(severity="critical")]), []
+    for number, severity in enumerate(severities):
+        seen = [Observation("hot", "x", 11, mild=severity == "W")]
+        book.evaluate(T0 + 100 * number * S, measured(seen, ["hot"]), Apart())
+        found.append(book.find(1).pages)
+        book.evaluate(T0 + (100 * number + 10) * S, measured([], ["hot"]), Apart())
+    assert found == pages
 
 
 def test_an_open_page_is_not_forgotten_however_many_are_resolved(

@@ -379,11 +379,11 @@ def test_alertmanager_hears_of_the_end_when_the_all_clear_is_sent(state: Control
     far = Far()
     notifier = Reported([AM], state, far)
     one = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S, updated_ns=T0 + S)
-    notifier.deliver(0, T0 + 90 * S, book(one))
+    notifier.deliver(0, T0 + ECHO_NS + 90 * S, book(one))
     one.paged, one.updated_ns = False, T0 + 2 * ECHO_NS
     notifier.deliver(RESEND_NS, T0 + 2 * ECHO_NS, book(one))
     ends = [body[0]["endsAt"] for _, body, _ in far.got]  # type: ignore[index]
-    assert ends[0] > "2023-11-14T22:14:50" > ends[1] == "2023-11-14T22:13:21.000Z"
+    assert ends[0] > "2023-11-14T22:19:50" > ends[1] == "2023-11-14T22:13:21.000Z"
 
 
 def test_a_restart_repeats_no_alerts_that_were_over_before(state: ControlState) -> None:
