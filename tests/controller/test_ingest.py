@@ -501,38 +501,50 @@ def test_what_waits_when_its_agent_leaves_is_left_to_the_next_controller() -> No
     drive(work)
 
 
-def test_an_insert_that_the_store_carries_out_after_its_next_answer_is_not_repeated() -> None:
+def test_an_insert_that_the_store_carries_out_after_its_next_answer_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As a server does that hung: it had received it."""
-    loop: asyncio.AbstractEventLoop
+    sleep, late_s = asyncio.sleep, 7.0
 
     class Hung(FlakyStore):
-        late: tuple[pa.Table, ...] = ()
+        late: pa.Table | None = None
+        timeouts, answers = 1, False
 
         def insert(self, table: Table, rows: pa.Table) -> None:
             if not self.inserts:
-                self.inserts, self.late = 1, (rows,)
+                self.inserts, self.late = 1, rows
                 raise StoreError("timed out")
             super().insert(table, rows)
 
         def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
-            found = super().recorded(table, first_ns, last_ns)
-            loop.call_soon_threadsafe(self._carry_out, table, self.late)
-            self.late = ()
-            return found
+            if self.inserts and self.timeouts:
+                self.timeouts -= 1
+                raise StoreError("timed out")
+            self.answers = self.inserts > 0
+            return super().recorded(table, first_ns, last_ns)
 
-        def _carry_out(self, table: Table, late: tuple[pa.Table, ...]) -> None:
-            for rows in late:
-                super().insert(table, rows)
+        def carry_out(self) -> None:
+            if self.late is not None and self.answers:
+                late, self.late = self.late, None
+                super().insert(PROBE, late)
+
+    store = Hung()
+
+    async def slept(seconds: float) -> None:
+        if seconds == late_s:
+            store.carry_out()
+        await sleep(0)
+
+    monkeypatch.setattr(ingest_module, "LATE_NS", round(late_s * S))
+    monkeypatch.setattr(asyncio, "sleep", slept)
 
     async def work() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        store = Hung()
         bench = Bench(store)
         bench.greet("h1", "s")
-        bench.sources["h1", "s"].unchecked = 0
         await bench.put("h1", "s", batch(1, T0, T0 + S))
         await bench.ingest.flush()
+        store.carry_out()
         assert bench.acknowledged == [1]
         assert set(store.rows.values()) == {1}
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.live import eventually
 
@@ -313,6 +314,22 @@ def test_each_receiver_hears_its_severities(state: ControlState) -> None:
     assert [body["incident"]["number"] for _, body, _ in far.got] == [2]  # type: ignore[index]
 
 
+def test_a_receiver_hears_the_end_of_its_page_if_it_returned_milder(state: ControlState) -> None:
+    far = Far()
+    critical = (Severity.CRITICAL,)
+    hook, am = (msgspec.structs.replace(each, severities=critical) for each in (HOOK, AM))
+    notifier = Reported([hook, am], state, far)
+    milder = incident(severity=Severity.WARNING, paged_as=Severity.CRITICAL)
+    notifier.deliver(0, T0, book(milder))
+    milder.state, milder.paged = IncidentState.RESOLVED, False
+    milder.resolved_ns = milder.updated_ns = T0 + S
+    notifier.tell([IncidentChange(T0 + S, ChangeKind.CLEAR, milder)], book())
+    notifier.deliver(S, T0 + S, book(milder))
+    alerts = [body[0] for url, body, _ in far.got if "am." in url]  # type: ignore[index]
+    assert [each["labels"]["severity"] for each in alerts] == ["critical"] * 2
+    assert [body["event"] for url, body, _ in far.got if "hook." in url] == ["clear"]  # type: ignore[index]
+
+
 def test_pagerduty_gets_one_key_for_the_life_of_an_incident(
     tmp_path: Path, state: ControlState
 ) -> None:
@@ -362,11 +379,11 @@ def test_alertmanager_hears_of_the_end_when_the_all_clear_is_sent(state: Control
     far = Far()
     notifier = Reported([AM], state, far)
     one = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S, updated_ns=T0 + S)
-    notifier.deliver(0, T0 + 90 * S, book(one))
+    notifier.deliver(0, T0 + ECHO_NS + 90 * S, book(one))
     one.paged, one.updated_ns = False, T0 + 2 * ECHO_NS
     notifier.deliver(RESEND_NS, T0 + 2 * ECHO_NS, book(one))
     ends = [body[0]["endsAt"] for _, body, _ in far.got]  # type: ignore[index]
-    assert ends[0] > "2023-11-14T22:14:50" > ends[1] == "2023-11-14T22:13:21.000Z"
+    assert ends[0] > "2023-11-14T22:19:50" > ends[1] == "2023-11-14T22:13:21.000Z"
 
 
 def test_a_restart_repeats_no_alerts_that_were_over_before(state: ControlState) -> None:

@@ -14,13 +14,12 @@ from syntony.alerts.rules import Rule
 
 def is_reported(incident: Incident) -> bool:
     """Whether it has paged with its present severity, or a higher one."""
-    reported = incident.paged_as or incident.severity
-    return incident.paged and RANK[incident.severity] <= RANK[reported]
+    return incident.paged and RANK[incident.severity] <= RANK[incident.reported_severity]
 
 
 def is_as_severe(other: Incident, incident: Incident) -> bool:
     """Whether the page of another one is, or will be, no less severe."""
-    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
+    return RANK[incident.severity] <= RANK[other.reported_severity]
 
 
 def is_too_mild(cause: Incident, incident: Incident, rules: Mapping[str, Rule]) -> bool:

@@ -305,7 +305,7 @@ class Book:
         rule = self._rules[incident.rule]
         for name in rule.joins:
             for other in others.to(incident, name, since_ns):
-                if self._continues(incident, other, topology):
+                if name in self._rules and self._continues(incident, other, topology):
                     return other
         wider = [
             self._rules[name]

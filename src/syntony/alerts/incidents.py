@@ -40,7 +40,7 @@ class Incident(msgspec.Struct, kw_only=True):
     """Last opening: `opened_ns`, or when it was last reopened; 0 in a state of an older version."""
     resolved_ns: int = 0
     bad_ns: int = 0
-    """When it was last bad."""
+    """When it was last bad; in a state of an older version when it last changed."""
     quiet_ns: int = 0
     """For how long it was not bad before it returned, at most. 0: it has not returned."""
     value: float = 0.0
@@ -94,9 +94,17 @@ class Incident(msgspec.Struct, kw_only=True):
     acknowledged_by: str = ""
     comment: str = ""
 
+    def __post_init__(self) -> None:
+        self.bad_ns = self.bad_ns or self.updated_ns
+
     @property
     def live(self) -> bool:
         return self.state is not IncidentState.RESOLVED
+
+    @property
+    def reported_severity(self) -> Severity:
+        """The severity that its receivers know, or would: it may have returned milder since."""
+        return self.paged_as or self.severity
 
     @property
     def since_ns(self) -> int:
@@ -150,12 +158,12 @@ class BookState(msgspec.Struct, kw_only=True):
 
 
 def forget(state: BookState, now_ns: int) -> None:
-    """Drop old resolved incidents, and silences that are over."""
+    """Drop old resolved incidents whose pages are over, and silences that are."""
     ended = [each.resolved_ns for each in state.incidents if not each.live]
     oldest_ns = now_ns - RETENTION_NS
     if len(ended) > MAX_RESOLVED:
         oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
     state.incidents = [
-        each for each in state.incidents if each.live or each.resolved_ns > oldest_ns
+        each for each in state.incidents if each.live or each.paged or each.resolved_ns > oldest_ns
     ]
     state.silences = [silence for silence in state.silences if silence.last_ns > now_ns]

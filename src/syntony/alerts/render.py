@@ -56,7 +56,7 @@ def alertmanager(
 def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> dict[str, Any]:
     labels = {
         "alertname": incident.rule,
-        "severity": incident.severity.value,
+        "severity": incident.reported_severity.value,
         "cluster": fleet.name,
         "fleet": fleet.id,
         "component": incident.subject,

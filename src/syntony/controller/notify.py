@@ -141,7 +141,7 @@ class Notifier:
                 continue
             children = explained(change.incident.number, book.incidents)
             for outgoing in self._receivers:
-                if change.incident.severity in outgoing.receiver.severities:
+                if change.incident.reported_severity in outgoing.receiver.severities:
                     body = self._body(outgoing, change, children)
                     if body is not None:
                         name = outgoing.receiver.name
@@ -199,7 +199,8 @@ class Notifier:
         reported = [
             incident
             for incident in book.incidents
-            if incident.severity in outgoing.receiver.severities and _fires(incident, fleet_ns)
+            if incident.reported_severity in outgoing.receiver.severities
+            and _fires(incident, fleet_ns)
         ]
         if not reported:
             return b""
