@@ -95,6 +95,22 @@ def test_a_step_inside_a_window_gives_no_answer(step_ns: float, part: float) -> 
     assert pair.tracker.step(Clouds.of(shifted)) is None
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_queue_in_one_direction_hides_the_drift_from_then_on(seed: int) -> None:
+    """Of two directions that are used the one whose delays came down earlier counts."""
+    pair = Pair(seed)
+    pair.run([(QUIET, QUIET)] * 5)
+    pair.at_ns += WINDOW_NS
+    span = (pair.at_ns - WINDOW_NS, pair.at_ns)
+    samples = probe_pairs(pair.clocks, (0, 1), span, 200, (QUIET, QUIET), stamps.hardware)
+    queued = np.where(samples.fwd_tx > np.median(samples.fwd_tx), 3_000, 0)
+    tracked = pair.tracker.step(Clouds.of(samples._replace(fwd_rx=samples.fwd_rx + queued)))
+    assert tracked is not None
+    assert tracked.mode is WindowUse.BOTH
+    hidden_s = WINDOW_NS / 2 / S  # in which a heated crystal turns by 0.1 ppm/s
+    assert 4 * math.sqrt(tracked.drift_var) > 0.8 * 1e-7 * hidden_s, f"seed {seed}"
+
+
 def test_overlapping_windows_do_not_count_noise_twice() -> None:
     sliding, apart = Pair(4, stamps.kernel), Pair(4, stamps.kernel)
     for _ in range(5):
