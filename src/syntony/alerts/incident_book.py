@@ -98,9 +98,7 @@ class Book:
                 changes += found
         self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
-        unknown = {
-            name for name, each in self._rules.items() if each.metric not in measured.metrics
-        }
+        unknown = {key for key, rule in self._rules.items() if rule.metric not in measured.metrics}
         changes += paging.all_clears(now_ns, self.state.incidents, unknown)
         known = {incident.number: incident for incident in self.state.incidents}
         changes += self._explain(now_ns, topology, known)
