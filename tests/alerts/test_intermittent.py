@@ -105,6 +105,14 @@ def test_an_open_page_is_not_forgotten_however_many_are_resolved(
     assert 1 not in [each.number for each in book.incidents]
 
 
+def test_no_all_clear_is_sent_while_the_metric_is_not_measured() -> None:
+    """As while the store does not answer: it may be bad."""
+    book = returned()
+    assert book.evaluate(T0 + 400 * S, measured([], ["warm"]), Apart()) == []
+    assert kinds(feed(book, T0 + 500 * S, "hot", 11)) == [ChangeKind.REOPENED]
+    assert kinds(feed(book, T0 + 501 * S, "hot", 1)) == [ChangeKind.RESOLVED]
+
+
 def test_an_open_page_of_a_rule_that_is_gone_is_no_other_ones() -> None:
     warm = rule("warm", joins=("hot",))
     book = Book([warm], returned().state)

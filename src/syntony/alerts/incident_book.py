@@ -98,7 +98,8 @@ class Book:
                 changes += found
         self._live = self._find_live()  # in the order of their numbers
         changes += self._drop_orphans(now_ns)
-        changes += paging.all_clears(now_ns, self.state.incidents)
+        unknown = {key for key, rule in self._rules.items() if rule.metric not in measured.metrics}
+        changes += paging.all_clears(now_ns, self.state.incidents, unknown)
         known = {incident.number: incident for incident in self.state.incidents}
         changes += self._explain(now_ns, topology, known)
         changes += self._rename(now_ns, topology, known)
@@ -220,8 +221,7 @@ class Book:
         if past and now_ns - past[-1].resolved_ns < paging.REOPEN_NS:
             incident = past[-1]
             gap_ns = now_ns - incident.resolved_ns
-            incident.state, incident.resolved_ns = IncidentState.OPEN, 0
-            incident.began_ns = now_ns
+            incident.state, incident.began_ns, incident.resolved_ns = IncidentState.OPEN, now_ns, 0
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.quiet_ns = max(incident.quiet_ns, now_ns - incident.bad_ns)

@@ -3,7 +3,7 @@ sent. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.observations import Containment
@@ -50,11 +50,14 @@ def clear_ns(incident: Incident) -> int:
     return incident.bad_ns + min(2 * incident.quiet_ns, REOPEN_NS)
 
 
-def all_clears(now_ns: int, incidents: Iterable[Incident]) -> list[IncidentChange]:
-    """Send the all-clears that are due."""
+def all_clears(
+    now_ns: int, incidents: Iterable[Incident], unknown: Container[str] = ()
+) -> list[IncidentChange]:
+    """Send the all-clears that are due, except for rules whose metrics are not measured now."""
     changes = []
     for incident in incidents:
-        if incident.paged and not incident.live and now_ns >= clear_ns(incident):
+        waits = incident.live or incident.rule in unknown
+        if incident.paged and not waits and now_ns >= clear_ns(incident):
             incident.paged, incident.updated_ns = False, now_ns
             changes.append(IncidentChange(now_ns, ChangeKind.CLEAR, incident))
     return changes
