@@ -5,6 +5,7 @@ Says `ready` when it has done so, then waits for a line.
 
 import contextlib
 import gc
+import itertools
 import os
 import select
 import signal
@@ -126,6 +127,24 @@ def many_groups() -> None:
     dist.all_reduce(Tensor())
 
 
+def many_models() -> None:
+    """One after the other, of a group that stays; then one that the program keeps although its
+    group is destroyed, with a pass that DDP was not asked for, and another one."""
+    syntony_job_hook.ASK_NS = 1
+    optimizer, models = Optimizer(), []
+    for _ in range(70):
+        model = DistributedDataParallel("cpu")
+        model.passes(1, timed=True, took_ns=100_000)
+        optimizer.step()
+    for number in (2, 1):
+        models.append(DistributedDataParallel("cpu"))
+        models[-1].passes(1, timed=True, took_ns=100_000)
+        optimizer.step()
+        models[-1].passes(number, timed=True, took_ns=100_000)
+        dist.destroy_process_group()
+    dist.all_reduce(Tensor())
+
+
 def forks_ranks() -> None:
     """Before any operation, as launchers do that have imported torch. Another thread is just making
     what it records to."""
@@ -211,6 +230,20 @@ def loops_elsewhere() -> None:
     elsewhere(loops)
 
 
+def loops_after() -> None:
+    """In the first thread, once that which trained has ended."""
+
+    def train() -> None:
+        dist.all_reduce(Tensor())
+        Optimizer().step()
+
+    syntony_job_page.SILENT_S = 0.0
+    elsewhere(train)
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
+
+
 def interrupted() -> None:
     """By a signal, whose handler calls the same, while the group is made known."""
     module = dist.distributed_c10d
@@ -227,6 +260,23 @@ def interrupted() -> None:
         dist.all_reduce(Tensor())
 
 
+def interrupted_as_it_goes_on() -> None:
+    """Two operations failed in a thread that has ended. While their ends are recorded a signal's
+    handler calls another one."""
+    elsewhere(lambda: [fails(), fails()])
+    (page,) = (each for each in gc.get_objects() if isinstance(each, syntony_job_page.Page))
+    end = page.end
+
+    def interrupted_end(*opened: Any) -> None:
+        page.end = end
+        signal.raise_signal(signal.SIGUSR1)
+        end(*opened)
+
+    page.end = interrupted_end
+    signal.signal(signal.SIGUSR1, lambda *_: dist.all_reduce(Tensor()))
+    dist.all_reduce(Tensor())
+
+
 def runs_out_of_time() -> None:
     """A signal's handler raises while the hook runs."""
 
@@ -238,12 +288,20 @@ def runs_out_of_time() -> None:
     def stop(*_: object) -> None:
         raise TimeoutError("time is up")
 
-    signal.signal(signal.SIGALRM, stop)
+    def once(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise TimeoutError("time is up")
+
+    class Stop:
+        def __call__(self, number: int, frame: object) -> None:
+            stop()
+
     calls: list[Callable[[], object]] = [
         lambda: dist.all_reduce(Odd()),
         lambda: dist.isend(Odd(), 3),
     ]
-    for call in calls:
+    for handler, call in itertools.product((stop, once, Stop()), calls):
+        signal.signal(signal.SIGALRM, handler)
         try:
             call()
         except TimeoutError as error:
@@ -316,9 +374,10 @@ os.environ["RANK"] = os.environ["RANK"] or os.environ["SPAWNED"]  # once the pro
 MODES: dict[str, Callable[[], object]] = {
     each.__name__: each
     for each in (
-        work, loads_ahead, names, peers, many_peers, groups, many_groups, lets_go, arrives, dies,
-        errors, optimizers, loops, loops_elsewhere, interrupted, runs_out_of_time, starts_others,
-        forks, forks_ranks, reduces, short, long,
+        work, loads_ahead, names, peers, many_peers, groups, many_groups, many_models, lets_go,
+        arrives, dies, errors, optimizers, loops, loops_elsewhere, loops_after, interrupted,
+        interrupted_as_it_goes_on, runs_out_of_time, starts_others, forks, forks_ranks, reduces,
+        short, long,
     )
 }  # fmt: skip
 MODES[sys.argv[1]]()

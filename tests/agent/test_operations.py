@@ -230,15 +230,15 @@ def test_what_another_thread_waits_for_data_is_no_wait_of_the_step(
     assert waits == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("mode", ["loops", "loops_elsewhere"])
+@pytest.mark.parametrize("mode", ["loops", "loops_elsewhere", "loops_after"])
 def test_a_process_that_reports_nothing_any_more_says_where_it_is(
     jobs: JobTelemetry, tmp_path: Path, mode: str
 ) -> None:
-    """In the thread that stepped last."""
+    """In the thread that stepped last, or in the first one if that has ended."""
     with hooked(tmp_path, mode):
         gathered = Gathered(jobs)
         readings = (gathered.of(JOB_PROCESS, number)[-1]["frame"] for number in range(1, 100))
-        assert any(re.fullmatch(r"hooked\.py:\d+ loops", each) for each in readings)
+        assert any(re.fullmatch(r"hooked\.py:\d+ loops(_after)?", each) for each in readings)
 
 
 def test_a_forked_child_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> None:
@@ -268,10 +268,19 @@ def test_a_signals_handler_may_call_what_it_interrupts(jobs: JobTelemetry, tmp_p
     ]
 
 
+def test_a_signals_handler_may_call_what_ends_the_operations_that_failed(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "interrupted_as_it_goes_on"):
+        rows = Gathered(jobs).of(COLLECTIVE, 4)
+    assert sorted(row["seq"] for row in rows) == [0, 1, 2, 3]
+    assert all(row["done_ns"] for row in rows)
+
+
 def test_what_a_signals_handler_raises_reaches_the_program(tmp_path: Path) -> None:
     """An error of the hook's own does not."""
     with hooked(tmp_path, "runs_out_of_time") as said:
-        assert said == ["time is up", "time is up"]
+        assert said == ["time is up"] * 6
 
 
 def test_a_job_runs_without_an_agent(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def test_the_command_sees_its_environment_and_its_children_too() -> None:
     assert done.stdout == f"{LIBRARY} night 22,10.0.0.0/8\n"
 
 
+def test_a_job_that_a_rank_of_another_one_submits_is_recorded_as_well() -> None:
+    done = run("--", "sh", "-c", "echo ${SYNTONY_REPORTING-not set}", SYNTONY_REPORTING="7")
+    assert done.stdout == "not set\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

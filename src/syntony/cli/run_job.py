@@ -25,7 +25,7 @@ from syntony.io.interposer import (
     tcp_library,
     verbs_environment,
 )
-from syntony.io.job_hook import PATH_VARIABLE, hooked_path
+from syntony.io.job_hook import PATH_VARIABLE, REPORTING_VARIABLE, hooked_path
 from syntony.io.nccl_plugin import plugin_environment, profiler_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
@@ -117,6 +117,7 @@ def command(
         click.echo(f"syntony: {text}", err=True)
     if nccl and not rdma_ports():
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
+    os.environ.pop(REPORTING_VARIABLE, None)
     if protection.join:
         added |= protection.joining()
     elif protection.enabled:

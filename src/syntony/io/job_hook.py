@@ -9,6 +9,9 @@ from pathlib import Path
 import syntony
 
 PATH_VARIABLE = "PYTHONPATH"
+REPORTING_VARIABLE = "SYNTONY_REPORTING"
+"""Number of the process that reports; what finds another one there is not recorded. A command that
+`syntony run` starts is recorded, also if a rank of another job asked for it."""
 
 
 def hook_directory() -> Path:

@@ -84,6 +84,8 @@ class Hook:
         self._models: Any = weakref.WeakKeyDictionary()
         """`DistributedDataParallel` → its communicator, newest backward pass and when that
         began."""
+        self._reducing: Any = {}
+        """Communicator → a weak reference to the `DistributedDataParallel` that has it."""
         self._period = 1
         """One in this many passes is queried."""
         self._warm_ns = 0
@@ -162,16 +164,19 @@ class Hook:
         return destroy_process_group
 
     def _forget(self, group, whole):
-        """Groups were destroyed, and others may have their places in the page."""
+        """Groups were destroyed, or models are gone: others may have their places in the page."""
         unused = set()
         for known in self._known:
             for key, each in list(known.items()):
                 if whole or each[0] is group:
                     known.pop(key, None)
                     unused.add(each[1])
-        for ddp, (comm, *rest) in list(self._models.items()):
-            if whole or ddp.process_group is group:
-                self._models[ddp] = (None, *rest)
+        for ddp in [each for each in self._models if whole or each.process_group is group]:
+            del self._models[ddp]
+        for comm, kept in list(self._reducing.items()):
+            ddp = kept()
+            if ddp is None or ddp not in self._models:
+                self._reducing.pop(comm, None)
                 unused.add(comm)
         self.page.free.extend(comm + COMMS for comm in sorted(unused - {None}))
 
@@ -249,6 +254,8 @@ class Hook:
     def _named(self, page, text, ranks):
         """The number of a new communicator; None: there is no room."""
         if not page.free:
+            self._forget(None, whole=False)
+        if not page.free:
             page.lose()
             return None
         self._names[text] += 1
@@ -319,6 +326,8 @@ class Hook:
                 prefix = "ddp." if self._period == 1 else "ddp.1in{}.".format(self._period)
                 with self._lock:
                     comm = self._new_comm(page, ddp.process_group, prefix)
+                if comm is not None:
+                    self._reducing[comm] = weakref.ref(ddp)
             begin_ns, end_ns = (
                 reported.get("backward_comm_time_" + edge, 0) for edge in ("start", "end")
             )

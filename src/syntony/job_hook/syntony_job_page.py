@@ -6,7 +6,6 @@ import fcntl
 import itertools
 import mmap
 import os
-import signal
 import socket
 import struct
 import sys
@@ -108,7 +107,10 @@ class Page:
         mine, running = threading.get_ident(), sys._current_frames() if self.failed else ()
         for each in list(self.failed):
             if each[0] == mine or each[0] not in running:
-                self.failed.remove(each)
+                try:
+                    self.failed.remove(each)
+                except ValueError:  # another thread, or a signal handler, was first
+                    continue
                 self.end(*each[1:])
 
     def _run(self):
@@ -207,14 +209,14 @@ def _putters(page):
 
 def swallow(error):
     """Keep an error of the hook from the program; raise it again if a signal handler of the program
-    raised it, which may have run while the hook did."""
-    handlers = [signal.getsignal(each) for each in signal.valid_signals()]
-    codes = {getattr(getattr(each, "func", each), "__code__", None) for each in handlers}
+    raised it, which may have run while the hook did: it was given the frame that it interrupted."""
     trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            raise error
-        trace = trace.tb_next
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            among = value if isinstance(value, tuple) else (value,)
+            if any(each is interrupted for each in among):
+                raise error
 
 
 def spelled(ranks):
@@ -227,9 +229,11 @@ def spelled(ranks):
 
 
 def where(thread):
-    """Line and function of the program in which a thread is, and what that has called."""
+    """Line and function of the program in which a thread is, or the first one if that has ended,
+    and what that has called."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
-    inner = _outside(sys._current_frames().get(thread), (__file__,))
+    frames = sys._current_frames()
+    inner = _outside(frames.get(thread) or frames.get(threading.main_thread().ident), (__file__,))
     outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
     spots = [
         "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,

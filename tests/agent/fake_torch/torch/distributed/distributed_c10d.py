@@ -5,7 +5,7 @@ from typing import Any
 
 class Group:
     def __init__(self, name: str = "0") -> None:
-        self.group_name = name
+        self.group_name, self.destroyed = name, False
 
 
 class Work:
@@ -47,7 +47,9 @@ def get_world_size(group: object = None) -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def get_process_group_ranks(group: object) -> list[int]:
+def get_process_group_ranks(group: Group) -> list[int]:
+    if group.destroyed:
+        raise KeyError(group)
     return list(range(get_world_size()))
 
 
@@ -115,6 +117,7 @@ def new_group(ranks: list[int] | None = None) -> Group | None:
 
 
 def destroy_process_group(group: Group | None = None) -> None:
+    (group or _get_default_group()).destroyed = True
     if group is None:
         _world.default_pg = Group()  # as if formed again
 
