@@ -263,7 +263,12 @@ def interrupted() -> None:
 def interrupted_as_it_goes_on() -> None:
     """Two operations failed in a thread that has ended. While their ends are recorded a signal's
     handler calls another one."""
-    elsewhere(lambda: [fails(), fails()])
+
+    def fail_twice() -> None:
+        fails()
+        fails()
+
+    elsewhere(fail_twice)
     (page,) = (each for each in gc.get_objects() if isinstance(each, syntony_job_page.Page))
     end = page.end
 
@@ -300,7 +305,8 @@ def runs_out_of_time() -> None:
         lambda: dist.all_reduce(Odd()),
         lambda: dist.isend(Odd(), 3),
     ]
-    for handler, call in itertools.product((stop, once, Stop()), calls):
+    handlers: tuple[Callable[..., object], ...] = (stop, once, Stop())
+    for handler, call in itertools.product(handlers, calls):
         signal.signal(signal.SIGALRM, handler)
         try:
             call()
