@@ -73,6 +73,18 @@ def test_groups_that_are_destroyed_leave_their_places_to_others(
     assert sum(row["dropped"] for row in rows) == 0
 
 
+def test_models_that_are_gone_leave_their_places_to_others(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """And one whose group is destroyed does not keep others from being recorded."""
+    with hooked(tmp_path, "many_models"):
+        gathered, last = Gathered(jobs), {"ddp.0.0-3:1#72", "0.0-3:1"}
+        rows = gathered.of(COLLECTIVE)
+        while not last <= {row["comm"] for row in rows}:
+            rows = gathered.of(COLLECTIVE, len(rows) + 1)
+    assert sum(row["dropped"] for row in rows) == 1, "the first, when no time is known yet"
+
+
 def test_a_transfer_that_the_program_lets_go_of_is_not_kept(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
