@@ -127,6 +127,27 @@ def test_a_move_away_from_a_flow_that_was_last_measured_long_ago_is_kept() -> No
     assert mover.judged == {move.flow_id: TrialResult.UNKNOWN}
 
 
+def test_a_flow_that_has_just_come_back_by_itself_is_not_judged_by_rates_from_before() -> None:
+    """As when its agent ends an old move: others had more before."""
+    mover, flow = began()
+    mover.done(flow, S, ok=True)
+    moved = [replace(f, path_id=mover._paths[f.flow_id]) for f in colliding()]
+    mover.update(moved)
+    alone = {f.flow_id: 100.0 for f in moved}
+    mover.step(seen_at(S + POLICY.settle_ns, **alone), S + POLICY.settle_ns)
+    assert mover.judged == {flow: TrialResult.HELPED}
+    at_ns = 100 * S
+    mover.update(colliding())
+    before = seen_at(at_ns - S, **alone)
+    (move,) = mover.step(replace(before, delays=seen_at(at_ns).delays), at_ns)
+    mover.done(move.flow_id, at_ns, ok=True)
+    mover.update([replace(f, path_id=mover._paths[f.flow_id]) for f in colliding()])
+    at_ns += POLICY.settle_ns
+    delays = {(f.flow_id, f.path_id): PathDelay(at_ns, 10_000, 10_000) for f in moved}
+    assert mover.step(replace(seen_at(at_ns, **alone), delays=delays), at_ns) == ()
+    assert mover.judged.get(move.flow_id) is not TrialResult.NO_GAIN
+
+
 def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     mover, flow = began()
     mover.done(flow, S, ok=True)

@@ -37,6 +37,10 @@ class Mover:
         self._budget = Budget(self.policy.max_moves_per_s)
         self._paths: dict[str, str] = {}
         """Where flows are, or are going."""
+        self._unordered: set[str] = set()
+        """Flows that came to another path without an order since the last step."""
+        self._came_ns: dict[str, int] = {}
+        """… and when such flows came, known from the step after it."""
         self._model = Model(())
         self._trials: list[MoveTrial] = []
         self.judged: dict[str, TrialResult] = {}
@@ -66,13 +70,16 @@ class Mover:
                 trial.vanished(flow_id)
             self._rest.pop(flow_id, None)
             self._untried.pop(flow_id, None)
+            self._came_ns.pop(flow_id, None)
         self._trials = [trial for trial in self._trials if trial.moves]
         self._bad = defaultdict(HoldDown, {k: v for k, v in self._bad.items() if k[0] in there})
         under_way = self.under_way
-        self._paths = {
+        now = {
             flow.flow_id: self._paths[flow.flow_id] if flow.flow_id in under_way else flow.path_id
             for flow in flows
         }
+        self._unordered |= {flow for flow in there if self._paths.get(flow, now[flow]) != now[flow]}
+        self._paths = now
         if not _same(flows, self._model.flows):
             self._model = Model(tuple(flows))
 
@@ -98,6 +105,8 @@ class Mover:
 
     def step(self, measured: Measurements, now_ns: int) -> tuple[FlowMove, ...]:
         """Moves to make now, given the newest measurements."""
+        self._came_ns |= dict.fromkeys(self._unordered & self._paths.keys(), now_ns)
+        self._unordered = set()
         if not self._paths:
             return ()
         self._model.learn_capacities(measured)
@@ -273,7 +282,8 @@ class Mover:
             links = frozenset().union(*(links_of(m, flows[m.flow_id]) for m in group))
             movers = {move.flow_id: move for move in group}
             watched = self._model.on_links(links, before) | movers.keys()
-            fresh_ns = now_ns - self.policy.stale_ns
+            came_ns = (self._came_ns.get(flow_id, 0) for flow_id in watched)
+            fresh_ns = max(now_ns - self.policy.stale_ns, *came_ns)
             rates = rates_since(measured.rates, watched, ideal_bps, fresh_ns)
             queues = {
                 m.flow_id: delay.queue_ns
