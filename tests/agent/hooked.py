@@ -261,14 +261,19 @@ def interrupted() -> None:
 
 
 def interrupted_as_it_goes_on() -> None:
-    """Two operations failed in a thread that has ended. While their ends are recorded a signal's
+    """Operations failed in two threads that have ended. While their ends are recorded a signal's
     handler calls another one."""
+    both = threading.Barrier(2)
 
-    def fail_twice() -> None:
+    def fails_as_well() -> None:
         fails()
-        fails()
+        both.wait()
 
-    elsewhere(fail_twice)
+    threads = [threading.Thread(target=fails_as_well) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     (page,) = (each for each in gc.get_objects() if isinstance(each, syntony_job_page.Page))
     end = page.end
 
@@ -305,7 +310,7 @@ def runs_out_of_time() -> None:
         lambda: dist.all_reduce(Odd()),
         lambda: dist.isend(Odd(), 3),
     ]
-    handlers: tuple[Callable[..., object], ...] = (stop, once, Stop())
+    handlers: tuple[Callable[..., None], ...] = stop, once, Stop()
     for handler, call in itertools.product(handlers, calls):
         signal.signal(signal.SIGALRM, handler)
         try:

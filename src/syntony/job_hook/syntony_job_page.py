@@ -233,9 +233,8 @@ def where(thread):
     and what that has called."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or __file__
     frames = sys._current_frames()
-    inner = _outside(
-        frames.get(thread) or frames.get(threading.main_thread().ident or 0), (__file__,)
-    )
+    first = frames.get(threading.main_thread().ident or 0)
+    inner = _outside(frames.get(thread, first), (__file__,))
     outer = _outside(inner, (__file__, os.__file__, torch), _INSTALLED, "<frozen")
     spots = [
         "{}:{} {}".format(os.path.basename(each.f_code.co_filename), each.f_lineno,
