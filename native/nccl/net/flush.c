@@ -103,8 +103,10 @@ static const char *need_reader(struct readers *readers, const struct conn *conn,
     if (reader->qp || conn->rail[r].state != RAIL_UP)
         return NULL;
     const char *problem = make_reader(reader, conn->queues[r].port);
-    if (problem)
-        leave_reader(reader);
+    if (problem) { /* a rail that is up: no thread, as it may be tried again at each poll */
+        destroy(reader);
+        *reader = (struct reader){.generation = reader->generation + 1};
+    }
     return problem;
 }
 
