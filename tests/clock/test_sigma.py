@@ -20,8 +20,8 @@ def sigma_ns(tracked: Tracked, local_ns: float) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_window_that_tells_nothing_moves_no_line_and_makes_nobody_surer(seed: int) -> None:
     """Each answer is told at an instant of its own, where offset and drift are uncorrelated. While
-    queues stand both ways it is the same line as before, and as sure of any later instant: less
-    sure only by what a clock may wander in two seconds."""
+    queues stand both ways it is the same line as before, and no surer of any later instant: less
+    sure by what a crystal that is heated meanwhile may turn (0726)."""
     pair = Pair(seed, stamps.kernel)
     for _ in range(10):  # by then no ramp of the drift is possible any more
         before = pair.step()
@@ -34,5 +34,5 @@ def test_a_window_that_tells_nothing_moves_no_line_and_makes_nobody_surer(seed: 
         assert line_ns - before.base_ns == pytest.approx(before.theta_ns, abs=2)
         later_ns = after.ref_ns + AHEAD_NS
         ratio = sigma_ns(after, later_ns) / sigma_ns(before, later_ns)
-        assert 0.99 < ratio < 1.15, f"seed {seed}: {ratio:.3f}"
+        assert 0.99 < ratio < 2, f"seed {seed}: {ratio:.3f}"
         before = after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -63,12 +63,6 @@ def test_an_agent_reads_back_its_configuration(tmp_path: Path) -> None:
     assert load_config(path, AgentConfig) == config
 
 
-class _Paths(NamedTuple):
-    ca: Path
-    cert: Path
-    key: Path
-
-
 class _Authority:
     """Stands in for the certificate authority: remembers what it was asked to issue."""
 
@@ -84,11 +78,12 @@ class _Authority:
         addresses: Sequence[str],
         lifetime_ns: int,
         directory: Path,
-    ) -> _Paths:
+    ) -> TlsFiles:
         assert lifetime_ns > 0
         self.issued[name] = addresses
         self.roles[name] = role
-        return _Paths(directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+        files = (directory / each for each in ("ca.pem", f"{name}.pem", f"{name}.key"))
+        return TlsFiles(**dict(zip(("ca", "cert", "key"), map(str, files), strict=True)))
 
 
 @pytest.fixture
