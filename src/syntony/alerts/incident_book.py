@@ -120,7 +120,7 @@ class Book:
     def resolve(self, number: int, who: str, now_ns: int) -> list[IncidentChange]:
         """Resolve an incident; it opens again if it is still bad. Raises `UsageError`."""
         incident = self.find(number)
-        if not (incident.live or incident.paged):
+        if incident.over:
             raise UsageError(f"incident {number} is resolved already")
         incident.comment = incident.comment or f"cleared by {who}"
         self.state.streaks.pop(_key(incident.rule, incident.subject), None)

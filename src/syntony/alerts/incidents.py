@@ -102,6 +102,11 @@ class Incident(msgspec.Struct, kw_only=True):
         return self.state is not IncidentState.RESOLVED
 
     @property
+    def over(self) -> bool:
+        """Whether it is resolved, and no all-clear is due."""
+        return not (self.live or self.paged)
+
+    @property
     def reported_severity(self) -> Severity:
         """The severity that its receivers know, or would: it may have returned milder since."""
         return self.paged_as or self.severity
@@ -164,6 +169,6 @@ def forget(state: BookState, now_ns: int) -> None:
     if len(ended) > MAX_RESOLVED:
         oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
     state.incidents = [
-        each for each in state.incidents if each.live or each.paged or each.resolved_ns > oldest_ns
+        each for each in state.incidents if not each.over or each.resolved_ns > oldest_ns
     ]
     state.silences = [silence for silence in state.silences if silence.last_ns > now_ns]

@@ -71,8 +71,7 @@ def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> 
         "repeats": str(incident.repeats),
         "formerly": "; ".join(incident.former_words),
     }
-    firing = incident.live or incident.paged
-    ends_ns = now_ns + FIRING_NS if firing else incident.resolved_ns
+    ends_ns = incident.resolved_ns if incident.over else now_ns + FIRING_NS
     return {
         "labels": labels,
         "annotations": {name: text for name, text in annotations.items() if text},

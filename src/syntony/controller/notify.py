@@ -337,7 +337,7 @@ class _Outgoing:
 
 def _fires(incident: Incident, fleet_ns: int) -> bool:
     """Whether to send it to Alertmanager now."""
-    if incident.live or incident.paged:
+    if not incident.over:
         return incident.paged and not incident.cause
     return incident.pages > 0 and fleet_ns - incident.updated_ns < ECHO_NS
 

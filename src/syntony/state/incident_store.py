@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -42,7 +41,7 @@ class IncidentStore:
             self._stored |= {(table, name): body for name, body in rows}
             found[table] = {name: _decoded(body, kind, table, name) for name, body in rows}
         incidents = list(found["incident"].values())
-        self._final = _over(incidents)
+        self._final = {each.number for each in incidents if each.over}
         return BookState(
             next_number=numbers.get("incident", 0) + 1,
             incidents=incidents,
@@ -70,7 +69,7 @@ class IncidentStore:
         for name, following in (("incident", book.next_number), ("silence", book.next_silence)):
             upsert(connection, "counter", {"name": name, "value": following - 1}, key="name")
         self._stored = rows
-        self._final = _over(book.incidents)
+        self._final = {each.number for each in book.incidents if each.over}
 
     def _rows(self, book: BookState) -> _Rows:
         rows: _Rows = {}
@@ -80,11 +79,6 @@ class IncidentStore:
             rows[place] = self._stored[place] if final else _encoded(each)
         rows |= {("streak", name): _encoded(each) for name, each in book.streaks.items()}
         return rows | {("silence", each.number): _encoded(each) for each in book.silences}
-
-
-def _over(incidents: Iterable[Incident]) -> set[int]:
-    """Numbers of those that are resolved, and whose all-clear was sent."""
-    return {each.number for each in incidents if not (each.live or each.paged)}
 
 
 def _encoded(record: msgspec.Struct) -> str:
