@@ -208,15 +208,29 @@ static void rail_fails(void)
     CHECK(sees(99));
 }
 
-/* A driver that hangs as it destroys what a rail had that was left holds up neither reads nor the end. */
-static void destroying_hangs(void)
+/* Memory that has been read once, over rails that are left for no other reason than a test's. */
+static void *read_once(void)
 {
     machines(0, 1);
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
     void *memory = open_memory(true);
     receive_and_flush(memory, 1);
+    return memory;
+}
+
+/* The same, and what the first rail has cannot be destroyed. */
+static void *read_once_and_stuck(void)
+{
+    void *memory = read_once();
     faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1,
                                              .destroying_ns = INT64_C(1000000) * HANG_MS});
+    return memory;
+}
+
+/* A driver that hangs as it destroys what a rail had that was left holds up neither reads nor the end. */
+static void destroying_hangs(void)
+{
+    void *memory = read_once_and_stuck();
     void *request = flush(memory, SIZE);
     faults_port(2, 0);
     CHECK_EQUAL(result_of(request, NULL), 0);
@@ -229,12 +243,7 @@ static void destroying_hangs(void)
 /* Nor does the end wait for what no read has found to be left. */
 static void closing_hangs(void)
 {
-    machines(0, 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
-    void *memory = open_memory(true);
-    receive_and_flush(memory, 1);
-    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1,
-                                             .destroying_ns = INT64_C(1000000) * HANG_MS});
+    void *memory = read_once_and_stuck();
     faults_port(2, 0);
     for (char value = 2; !drive_logged("rail fake2 is left"); value++)
         receive(memory, value);
@@ -246,10 +255,7 @@ static void closing_hangs(void)
 /* What a rail that is left still reads is not waited for. */
 static void port_down(void)
 {
-    machines(0, 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
-    void *memory = open_memory(true);
-    receive_and_flush(memory, 1);
+    void *memory = read_once();
     void *request = flush(memory, SIZE);
     faults_port(2, 0);
     CHECK_EQUAL(result_of(request, NULL), 0);
